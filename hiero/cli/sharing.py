@@ -71,9 +71,7 @@ class SplitOptions:
         spans = [(step.start_s, step.end_s) for step in steps]
         labels = [step.label for step in steps]
         with progress_bar("cut", len(steps)) as advance:
-            result = split_video(
-                video.files, spans, folder, labels=labels, stream=stream, copy=self.copy, progress=advance
-            )
+            result = split_video(video.files, spans, labels, folder, stream=stream, copy=self.copy, progress=advance)
         parts = [f"{format_count(result.num_written, 'clip')} written"]
         if num_kept := len(result.clips) - result.num_written:
             parts.append(f"{format_count(num_kept, 'existing clip')} kept")

@@ -5,7 +5,6 @@ Times are seconds from the first frame of a video. A frame belongs to a piece if
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -150,21 +149,18 @@ class _Encoder:
         with ExitStack() as stack:
             reader = stack.enter_context(VideoReader(piece.path, piece.stream))
             reader.messages = []  # damage was reported when the file was read
-            origin_s: float | None = None
-            end_s = piece.end_s
-            for time_s, frame in _frames_of(reader, piece):
-                if frame is None:
-                    end_s = time_s
-                    break
-                if origin_s is None:
-                    origin_s = time_s
-                    begin_s = (reader.first_timestamp_s or 0.0) + origin_s
-                    for number, track in enumerate(self.tracks):
-                        track.begin(stack, piece.path, number, begin_s)
-                self._encode(frame, self.offset_s + time_s - origin_s)
-            if origin_s is None:
+            frames = _frames_of(reader, piece)
+            first = next(frames, None)
+            if first is None:
                 raise _too_short(piece)
-            self.offset_s += end_s - origin_s
+            origin_s = first[0]
+            for number, track in enumerate(self.tracks):
+                track.begin(stack, piece.path, number, (reader.first_timestamp_s or 0.0) + origin_s)
+            length_s = 0.0
+            for begin_s, end_s, frame in itertools.chain([first], frames):
+                self._encode(frame, self.offset_s + begin_s - origin_s)
+                length_s = end_s - origin_s
+            self.offset_s += length_s
             for track in self.tracks:
                 track.advance(self.offset_s)
 
@@ -194,31 +190,20 @@ def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
     return kinds
 
 
-def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, Any]]:
-    """Frames of a piece with their times, then None with the time when the last one ends."""
-    before = None
-    is_empty = True
-    for time_s, frame in _frames_from(reader, piece.start_s):
-        if time_s < piece.start_s - TIME_TOLERANCE_S:
-            before = frame
-            continue
-        is_after = time_s >= piece.end_s - TIME_TOLERANCE_S
-        if is_empty and before is not None and (is_after or time_s - piece.start_s > MAX_GAP_S):
-            yield piece.start_s, before
-            is_empty = False
-        if is_after:
-            if not is_empty:
-                yield (time_s if time_s - piece.end_s <= MAX_GAP_S else piece.end_s), None
+def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, float, Any]]:
+    """Frames of a piece, with the times from when and until when each is shown."""
+    start_s, end_s = piece.start_s - TIME_TOLERANCE_S, piece.end_s - TIME_TOLERANCE_S
+    for (time_s, frame), (next_s, following) in itertools.pairwise(_frames_from(reader, piece.start_s)):
+        until_s = min(piece.end_s, next_s) if next_s - piece.end_s > MAX_GAP_S else next_s
+        is_long = next_s >= min(end_s, start_s + MAX_GAP_S) or following is None
+        if start_s <= time_s < end_s or (time_s < start_s and next_s > piece.start_s and is_long):
+            yield max(time_s, piece.start_s), until_s, frame
+        if next_s >= end_s:
             return
-        yield time_s, frame
-        is_empty = False
-    if is_empty and before is not None and piece.start_s < reader.end_s:
-        yield piece.start_s, before
-    yield max(reader.end_s, piece.start_s), None
 
 
 def _frames_from(reader: VideoReader, start_s: float) -> Iterator[tuple[float, Any]]:
-    """Frames from a keyframe at or before a time on."""
+    """Frames from a keyframe at or before a time on, then None with the time when the last one ends."""
     first = next(reader.frames(), None)
     if first is None:
         return
@@ -235,6 +220,7 @@ def _frames_from(reader: VideoReader, start_s: float) -> Iterator[tuple[float, A
         # Pictures before the keyframe may refer to frames that were not decoded.
         if not is_inside or frame.pts is None or frame.pts >= keyframe.pts:
             yield reader.time_of(frame), frame
+    yield reader.end_s, None
 
 
 def _fit(frame: Any, size: tuple[int, int], rotation: int) -> Any:
@@ -303,28 +289,35 @@ class _Copier:
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
-        with ExitStack() as stack:
-            container = stack.enter_context(open_container(piece.path, PURPOSE))
+        with open_container(piece.path, PURPOSE) as container:
             video = find_stream(container, piece.path, piece.stream)
             begin_s, end_s = _find_span(container, video, piece)
             streams = [video, *audio_streams(container)]
             self._match_streams(piece.path, streams)
-            packets = []
-            for number, stream in enumerate(streams):  # each with its own place in the file
-                own = stack.enter_context(open_container(piece.path, PURPOSE))
-                packets.append(_packets_between(own, number, own.streams[stream.index], begin_s, end_s))
             clip_end_s = self.offset_s
-            for number, packet in heapq.merge(*packets, key=lambda item: item[1].dts * item[1].time_base):
-                shift = round((self.offset_s - begin_s) / packet.time_base)
-                packet.dts = max(packet.dts + shift, self.last_dts.get(number, -(2**62)) + 1)
-                packet.pts = max(packet.pts + shift, packet.dts)
-                self.last_dts[number] = packet.dts
-                packet.stream = self.out.streams[number]
+            # Audio may lie before the frames that it belongs to, or after them.
+            first_tick = int((begin_s - AUDIO_MARGIN_S) / video.time_base)
+            for packet in packets_before(container, video, first_tick, *streams[1:]):
+                if packet.pts is None or packet.dts is None:
+                    continue
+                if packet.dts * packet.time_base > end_s + AUDIO_MARGIN_S:
+                    break
+                if packet.pts < round(begin_s / packet.time_base) or packet.dts * packet.time_base > end_s:
+                    continue
+                number = streams.index(packet.stream)
+                self._shift(packet, number, round((self.offset_s - begin_s) / packet.time_base))
                 if number == 0:
                     clip_end_s = max(clip_end_s, float((packet.pts + (packet.duration or 0)) * packet.time_base))
                     self.num_frames += 1
                 self.out.mux(packet)
             self.offset_s = clip_end_s
+
+    def _shift(self, packet: Any, number: int, ticks: int) -> None:
+        """Move a packet in time to an output stream, after the last one there."""
+        packet.dts = max(packet.dts + ticks, self.last_dts.get(number, -(2**62)) + 1)
+        packet.pts = max(packet.pts + ticks, packet.dts)
+        self.last_dts[number] = packet.dts
+        packet.stream = self.out.streams[number]
 
     def _match_streams(self, path: Path, streams: Sequence[Any]) -> None:
         """Create the streams of the clip from those of the first piece; the others must have the same."""
@@ -367,21 +360,8 @@ def _find_span(container: Any, stream: Any, piece: Piece) -> tuple[float, float]
             break
     if not has_more:
         raise _too_short(piece)
-    return float(keyframe * stream.time_base), float(first.pts * stream.time_base) + piece.end_s
-
-
-def _packets_between(
-    container: Any, number: int, stream: Any, begin_s: float, end_s: float
-) -> Iterator[tuple[int, Any]]:
-    """Packets of a stream that are shown or heard from a time on, with the number of the stream."""
-    begin, end = round(begin_s / stream.time_base), int((end_s - TIME_TOLERANCE_S) / stream.time_base)
-    for packet in packets_before(container, stream, begin):
-        if packet.pts is None or packet.dts is None:
-            continue
-        if packet.dts > end:
-            return
-        if packet.pts >= begin:
-            yield number, packet
+    end_s = float(first.pts * stream.time_base) + piece.end_s - TIME_TOLERANCE_S
+    return float(keyframe * stream.time_base), end_s
 
 
 def _too_short(piece: Piece) -> InputError:

@@ -1,24 +1,22 @@
 """A process that decodes parts of videos, and its client in the process that started it.
 
-Tasks are lines of JSON on the standard input; pictures are written to shared memory. The process ends
-with its input. `hiero.decoding.parallel_decode` defines the parts.
+Tasks and replies are pickles on the standard input and output; pictures are written to shared memory.
+The process ends with its input. `hiero.decoding.parallel_decode` defines the parts.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import mmap
 import os
-import queue
+import pickle
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +27,7 @@ from hiero.storage.cache import file_state
 
 EXACT_CODECS = ("h264", "hevc", "vp9")  # for which all decoders produce the same bits
 MIN_LAST_FRAMES = 2  # in the last part: the duration of the last frame may depend on the one before
-NUM_MEMORIES = 2  # per worker: it fills one while the other is read
-CLOSE_TIMEOUT_S = 1.0
+REST_AFTER_S = 1.0  # without a task, after which a process closes its file and frees the GPU's memory
 PROGRAM = (
     "import importlib, sys; sys.path.insert(0, sys.argv[1]); importlib.import_module(sys.argv[2]).main(sys.argv[3:])"
 )
@@ -62,12 +59,6 @@ class PartTask:
     begin_s: float = 0.0
     first_sample: int = 0
 
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> PartTask:
-        """Restore a task from JSON."""
-        tuples = {name: tuple(fields[name]) for name in ("shape", "version")}
-        return cls(**fields | tuples | {"sampling": Sampling(**fields["sampling"])})
-
     @property
     def picture_bytes(self) -> int:
         return 3 * self.shape[0] * self.shape[1]
@@ -77,11 +68,11 @@ class PartTask:
 class PartReply:
     """The decoded part. Its pictures follow each other in the shared memory; `shown` has their numbers in time."""
 
-    shown: tuple[int, ...]
+    shown: list[int]
     num_pictures: int
     last_s: float
     end_s: float
-    warnings: tuple[str, ...] = ()
+    warnings: list[str]
 
 
 class PartDecoder:
@@ -119,7 +110,6 @@ class PartDecoder:
         if file_state(path) != task.version:
             raise PartError("the file has changed")
         self.reader.start_clock(task.first_timestamp_s, task.begin_s)
-        self.reader.messages = []
         return self.reader
 
     def close(self) -> None:
@@ -133,6 +123,7 @@ class PartDecoder:
         pictures = _PictureWriter(task, memory)
         current: DisplayedFrame | None = None
         num_frames = 0
+        messages = reader.messages = []
 
         def show(frame: DisplayedFrame, until_s: float) -> None:
             while task.sampling.time_of(task.first_sample + len(shown)) < until_s:
@@ -152,17 +143,17 @@ class PartDecoder:
                     raise PartError("its timestamps jump")
                 show(current, time_s)
             if task.end is not None and frame.pts >= task.end:
-                if frame.pts != task.end or reader.messages:
-                    raise PartError(reader.messages[0] if reader.messages else "the next part does not follow")
-                return PartReply(tuple(shown), pictures.num, 0.0, 0.0)
+                if frame.pts != task.end or messages:
+                    raise PartError(messages[0] if messages else "the next part does not follow")
+                return PartReply(shown, pictures.num, 0.0, 0.0, [])
             current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("it ends early")
-        if reader.gpu is not None and reader.messages:  # the CPU shows whether the file is really damaged
-            raise PartError(reader.messages[0])
+        if reader.gpu is not None and messages:  # the CPU shows whether the file is really damaged
+            raise PartError(messages[0])
         show(current, reader.end_s)
         pictures.write(current)
-        return PartReply(tuple(shown), pictures.num, reader.last_s, reader.end_s, tuple(reader.messages or ()))
+        return PartReply(shown, pictures.num, reader.last_s, reader.end_s, messages)
 
     def _display(self, frame: Any, task: PartTask, reader: VideoReader) -> DisplayedFrame:
         if reader.gpu is None:
@@ -211,155 +202,76 @@ class _PictureWriter:
         return self.num - 1
 
 
-def serve(tasks: TextIO, replies: TextIO, memories: list[int], gpu: int | None = None) -> None:
-    """Answer tasks until the input ends; an empty line closes the open file."""
-    decoder = PartDecoder(gpu)
-    mapped: dict[int, mmap.mmap] = {}
-    for line in tasks:
-        if not line.strip():
-            decoder.close()
-            continue
-        fields = json.loads(line)
-        task_id, number, num_bytes = fields.pop("id"), fields.pop("memory"), fields.pop("num_bytes")
-        if number not in mapped or len(mapped[number]) != num_bytes:
-            if number in mapped:
-                mapped.pop(number).close()
-            mapped[number] = mmap.mmap(memories[number], num_bytes)
-        try:
-            memory: np.ndarray | None = np.frombuffer(mapped[number], np.uint8)
-            assert memory is not None
-            reply = asdict(decoder.decode(PartTask.from_dict(fields), memory))
-        except (PartError, InputError, OSError, ValueError) as error:
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        finally:
-            memory = None  # memory that is referenced cannot be closed
-        replies.write(json.dumps({"id": task_id, **reply}) + "\n")
-        replies.flush()
-
-
 def main(arguments: list[str]) -> None:
     """Answer the tasks on the standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
-    replies, sys.stdout = sys.stdout, sys.stderr  # other output must not be taken for a reply
-    decoder, *memories = arguments
-    with suppress(BrokenPipeError):
-        serve(sys.stdin, replies, list(map(int, memories)), int(decoder) if decoder.isdecimal() else None)
-
-
-class FailedPartError(Exception):
-    """The process works, but cannot decode the part."""
-
-
-@dataclass
-class DecodedPart:
-    """A decoded part, or the reason why it is missing."""
-
-    task: PartTask
-    reply: PartReply | None
-    error: str | None
-    pictures: np.ndarray
-    on_release: Callable[[], None] | None = None
-
-    def release(self) -> None:
-        """Return the memory to its worker."""
-        self.pictures = np.empty(0, np.uint8)
-        if self.on_release is not None:
-            self.on_release()
-            self.on_release = None
+    tasks, replies = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # other output must not be taken for a reply
+    decoder = PartDecoder(int(arguments[0]) if arguments[0].isdecimal() else None)
+    with suppress(BrokenPipeError, EOFError):
+        while True:
+            if not select.select([tasks], [], [], REST_AFTER_S)[0]:
+                decoder.close()
+            task, memory_path = pickle.load(tasks)
+            reply: PartReply | Exception
+            try:
+                with Path(memory_path).open("r+b") as memory:
+                    reply = decoder.decode(task, np.frombuffer(mmap.mmap(memory.fileno(), 0), np.uint8))
+            except (PartError, InputError, OSError, ValueError) as error:
+                reply = PartError(f"{type(error).__name__}: {error}")
+            pickle.dump(reply, replies)
+            replies.flush()
 
 
 class PartWorker:
-    """A process that decodes one part at a time into one of its memories. It is restarted if it dies."""
+    """A process that decodes one part at a time. It is restarted if it dies."""
 
     def __init__(self, gpu: int | None = None) -> None:
         self.gpu = gpu
-        self.free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(NUM_MEMORIES):
-            self.free.put(number)
-        self.process: subprocess.Popen[str] | None = None
-        self.num_tasks = 0
-        self.descriptors = [os.memfd_create("hiero-pictures") for _ in range(NUM_MEMORIES)]
-        self.memories: list[mmap.mmap | None] = [None] * NUM_MEMORIES
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def decode(self, task: PartTask, num_bytes: int, number: int) -> DecodedPart:
+    def decode(self, task: PartTask, num_bytes: int) -> tuple[PartReply, np.ndarray]:
+        """The reply, and the pictures (N, H, W, 3). Raises PartError if the part cannot be decoded."""
+        memory = os.memfd_create("hiero-pictures")
         try:
-            memory = self._map(number, num_bytes)
-            reply = self._ask(task, len(memory), number)
-        except Exception as error:  # reported to the reader that waits for the part
-            if not isinstance(error, FailedPartError):  # the process died or sent something else: start another one
-                self.close(kill=True)
-            self.free.put(number)
-            return DecodedPart(task, None, str(error) or type(error).__name__, np.empty(0, np.uint8))
-        pixels = np.frombuffer(memory, np.uint8, reply.num_pictures * task.picture_bytes)
-        pictures = pixels.reshape(reply.num_pictures, *task.shape, 3)
-        return DecodedPart(task, reply, None, pictures, functools.partial(self.free.put, number))
+            os.ftruncate(memory, num_bytes)
+            reply = self._ask(task, f"/proc/{os.getpid()}/fd/{memory}")
+            mapped = mmap.mmap(memory, num_bytes)  # freed with the last picture
+        except PartError:
+            raise
+        except Exception as error:  # the process died or sent something else: start another one
+            self.close()
+            raise PartError(str(error) or type(error).__name__) from error
+        finally:
+            os.close(memory)
+        pixels = np.frombuffer(mapped, np.uint8, reply.num_pictures * task.picture_bytes)
+        return reply, pixels.reshape(reply.num_pictures, *task.shape, 3)
 
-    def _ask(self, task: PartTask, num_bytes: int, number: int) -> PartReply:
+    def _ask(self, task: PartTask, memory_path: str) -> PartReply:
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        self.num_tasks += 1
-        fields = {"id": self.num_tasks, "memory": number, "num_bytes": num_bytes, **asdict(task)}
-        process.stdin.write(json.dumps(fields) + "\n")
+        pickle.dump((task, memory_path), process.stdin)
         process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        if answer.pop("id") != self.num_tasks:
-            raise ValueError("this reply belongs to another task")
-        if "error" in answer:
-            raise FailedPartError(answer["error"])
-        answer["shown"], answer["warnings"] = tuple(answer["shown"]), tuple(answer["warnings"])
-        return PartReply(**answer)
+        reply = pickle.load(process.stdout)
+        if isinstance(reply, PartError):
+            raise reply
+        assert isinstance(reply, PartReply)
+        return reply
 
-    def rest(self) -> None:
-        """Let an idle process close its file and free the GPU's memory."""
-        process = self.process  # another thread may close it
-        if self.gpu is not None and process is not None and process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has ended
-                process.stdin.write("\n")
-                process.stdin.flush()
-
-    def _map(self, number: int, num_bytes: int) -> mmap.mmap:
-        """Memory of at least this size; it never shrinks."""
-        memory = self.memories[number]
-        if memory is None or len(memory) < num_bytes:
-            os.ftruncate(self.descriptors[number], num_bytes)
-            memory = self.memories[number] = mmap.mmap(self.descriptors[number], num_bytes)
-        return memory
-
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[bytes]:
         """The process, restarted if it has died."""
         if self.process is not None and self.process.poll() is not None:
             self.close()
         if self.process is None:
-            decoder = "cpu" if self.gpu is None else str(self.gpu)
-            self.process = subprocess.Popen(
-                python_command("hiero.decoding.decode_worker", decoder, *map(str, self.descriptors)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                pass_fds=self.descriptors,
-            )
+            command = python_command("hiero.decoding.decode_worker", "cpu" if self.gpu is None else str(self.gpu))
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            self.process = subprocess.Popen(command, **pipes)
         return self.process
 
-    def end_input(self) -> None:
-        """Tell the process to end, without waiting for it."""
-        process = self.process
-        if process is not None and process.stdin is not None:
-            with suppress(OSError, ValueError):
-                process.stdin.close()
-
-    def close(self, kill: bool = False) -> None:
-        """End the process with its input, or at once."""
-        if kill and self.process is not None:
-            self.process.kill()
-        self.end_input()
+    def close(self) -> None:
+        """End the process."""
         process, self.process = self.process, None
-        if process is None or process.stdout is None:
-            return
-        try:
-            process.wait(CLOSE_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        if process is not None:
+            with suppress(OSError), process:  # which also closes its pipes
+                process.kill()

@@ -67,12 +67,16 @@ def find_stream(container: Any, name: object, number: int) -> Any:
     return streams[number]
 
 
-def packets_before(container: Any, stream: Any, tick: int) -> Iterator[Any]:
-    """Packets from a keyframe at or before a timestamp on; from the first packet if there is none."""
+def packets_before(container: Any, stream: Any, tick: int, *others: Any) -> Iterator[Any]:
+    """Packets from a keyframe at or before a timestamp of a stream on; from the first packet if there is none.
+
+    Packets of the other streams come as well, in the order of the file.
+    """
     for margin_s in SEEK_MARGINS_S:
-        packets = _seek_packets(container, stream, tick, margin_s)
+        packets = _seek_packets(container, stream, tick, margin_s, *others)
         first = next(packets, None)
-        is_before = first is not None and first.is_keyframe and first.pts is not None and first.pts <= tick
+        is_before = first is not None and first.is_keyframe and first.pts is not None
+        is_before = is_before and first.pts * first.time_base <= tick * stream.time_base
         if first is not None and (is_before or margin_s == math.inf):
             yield first
             yield from packets
@@ -93,7 +97,7 @@ def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator
     raise InputError(f"{path}: changed while it was read, or does not support seeking. Convert it to another format.")
 
 
-def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> Iterator[Any]:
+def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float, *others: Any) -> Iterator[Any]:
     """Packets from about `margin_s` before a timestamp on, with the empty last one that flushes the decoder."""
     first = stream.start_time or 0
     target = max(first, tick - round(margin_s / stream.time_base)) if margin_s < math.inf else None
@@ -102,7 +106,7 @@ def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float) -> It
     # A file without an index is read from where it is; the caller notices that it is too late.
     with suppress(import_av("reading video").FFmpegError):
         container.seek(target, stream=stream)
-    return iter(container.demux(stream))
+    return iter(container.demux(stream, *others))
 
 
 def can_start_decoding(codec: str, extradata: bytes, packet: bytes) -> bool:

@@ -4,8 +4,8 @@ A part begins at a keyframe where decoding can begin, and ends at the next part.
 (`hiero.decoding.decode_worker`) decodes it on the CPU or a GPU, scales the sampled frames, and writes
 them to shared memory; this module joins them to segments. The segments equal those of `read_segments`
 pixel by pixel; only pictures after damage in a video may differ. If a part is not as expected (its
-timestamps jump, its size changes, a frame cannot be decoded, a process dies, or other videos use all
-of the memory), `read_segments` reads the rest of the video.
+timestamps jump, its size changes, a frame cannot be decoded, or a process dies), `read_segments` reads
+the rest of the video.
 
 Threads would not help: FFmpeg's own leave scaling and all of Python to one of them.
 """
@@ -23,13 +23,13 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
 
 import av
+import numpy as np
 
 from hiero.decoding.decode import (
     DEFAULT_SAMPLING,
@@ -43,24 +43,16 @@ from hiero.decoding.decode import (
     new_reformatter,
     read_segments,
 )
-from hiero.decoding.decode_worker import DecodedPart, PartTask, PartWorker
+from hiero.decoding.decode_worker import PartError, PartReply, PartTask, PartWorker
 from hiero.decoding.packets import NO_TIMESTAMPS, can_start_decoding
 from hiero.errors import InputError
 from hiero.storage.cache import cache_folder, file_state
 
 logger = logging.getLogger(__name__)
-Item = TypeVar("Item")
 
 PART_S = 4.0  # minimum length of a part, since each one costs a search and a frame
 MAX_PART_BYTES = 2**27  # of pictures: 12 s at 30 per second; videos with fewer keyframes are read by one process
-PARTS_PER_WORKER = 1.5  # of one video at a time, which leaves a quarter of the memories for other videos
-START_TIMEOUT_S = 30.0  # for a part to begin; after that, other videos that nobody reads may hold all memories
-REST_AFTER_S = 1.0  # without a task or a memory
-NO_MEMORY = -1
-
-
-class _PartsError(Exception):
-    """The rest of the video cannot be read in parts."""
+PARTS_PER_WORKER = 1.5  # in memory at a time, of all videos that are being read
 
 
 def read_segments_parallel(
@@ -84,7 +76,7 @@ def read_segments_parallel(
                 yield segment
                 num_segments = segment.index + 1
             return
-        except (_PartsError, InputError, av.FFmpegError) as error:  # `read_segments` reports what is wrong
+        except (PartError, InputError, av.FFmpegError) as error:  # `read_segments` reports what is wrong
             logger.debug("%s is decoded by one process: %s", path, error)
     for segment in read_segments(path, sampling):
         if segment.index >= num_segments:
@@ -97,47 +89,31 @@ def can_start_processes() -> bool:
 
 
 def _read_parts(template: PartTask, pool: DecodingPool) -> Iterator[Segment]:
-    """Segments from parts that a pool decodes. Raises _PartsError if the rest must be read in another way."""
+    """Segments from parts that a pool decodes. Raises PartError if the rest must be read in another way."""
     builder = SegmentBuilder(template.sampling)
-    waiting: deque[Future[DecodedPart]] = deque()
+    waiting: deque[tuple[PartTask, Future[tuple[PartReply, np.ndarray]]]] = deque()
     tasks = _find_parts(template)
+    pool.readers.add(builder)
     try:
         while True:
-            max_waiting = math.ceil(PARTS_PER_WORKER * len(pool.workers))
-            for task, num_bytes in itertools.islice(tasks, max_waiting - len(waiting)):
-                waiting.append(pool.submit(task, num_bytes))
+            max_waiting = math.ceil(PARTS_PER_WORKER * len(pool.workers) / len(pool.readers))
+            for task, num_bytes in itertools.islice(tasks, max(0, max_waiting - len(waiting))):
+                waiting.append((task, pool.submit(task, num_bytes)))
             if not waiting:
                 return
-            part = _wait_for(waiting[0])
-            waiting.popleft()  # only now: after an interruption it is released below
-            try:
-                if part.reply is None:
-                    raise _PartsError(part.error)
-                for number in part.reply.shown:
-                    yield from builder.add_picture(part.pictures[number])
-                if part.task.end is None:
-                    for message in part.reply.warnings:
-                        warnings.warn(BrokenVideoWarning(message), stacklevel=3)
-                    yield from builder.finish(part.pictures[-1], part.reply.last_s, part.reply.end_s)
-                # Copy the pictures of an incomplete segment, since the memory is about to be reused.
-                builder.frames = [picture.copy() for picture in builder.frames]
-            finally:
-                part.release()
+            task, future = waiting.popleft()
+            reply, pictures = future.result()
+            for number in reply.shown:
+                yield from builder.add_picture(pictures[number])
+            if task.end is None:
+                for message in reply.warnings:
+                    warnings.warn(BrokenVideoWarning(message), stacklevel=3)
+                yield from builder.finish(pictures[-1], reply.last_s, reply.end_s)
     finally:
+        pool.readers.discard(builder)
         tasks.close()
-        for future in waiting:
-            if not future.cancel():
-                future.add_done_callback(lambda future: future.result().release())
-
-
-def _wait_for(future: Future[DecodedPart]) -> DecodedPart:
-    """Wait for a part. Raises _PartsError if its decoding does not begin in time."""
-    try:
-        return future.result(START_TIMEOUT_S)
-    except TimeoutError:
-        if future.cancel():
-            raise _PartsError("no process is free") from None
-        return future.result()
+        for _, future in waiting:
+            future.cancel()
 
 
 def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
@@ -152,20 +128,20 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
             if not packet.size:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
-                raise _PartsError("it has no timestamps")
+                raise PartError("it has no timestamps")
             if part is None and not (packet.is_keyframe and packet.pts == first.entry):
-                raise _PartsError("it does not begin with a keyframe")
+                raise PartError("it does not begin with a keyframe")
             is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
             if packet.is_keyframe and is_due and can_start_decoding(codec, extradata, bytes(packet)):
                 if part is not None:
                     yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)
                 part = _begin_part(first, packet.pts, time_base)
             if part is None:
-                raise _PartsError("it does not begin with a keyframe")
+                raise PartError("it does not begin with a keyframe")
             latest = max(latest, packet.pts)
             _count_bytes(part, latest, time_base)
     if part is None or part.entry == first.entry:
-        raise _PartsError("it has a single part")
+        raise PartError("it has a single part")
     yield part, _count_bytes(part, latest, time_base)
 
 
@@ -173,7 +149,7 @@ def _read_first_frame(template: PartTask, reader: VideoReader) -> tuple[PartTask
     """The first part of a video, as far as its first frame describes it, and the unit of timestamps."""
     frame = next(reader.frames(), None)
     if frame is None or frame.pts is None or reader.container.format.name in NO_TIMESTAMPS:
-        raise _PartsError("it has no timestamps")
+        raise PartError("it has no timestamps")
     picture = DisplayedFrame(frame, new_reformatter()).picture(template.sampling.short_side)
     first = replace(
         template,
@@ -200,7 +176,7 @@ def _count_bytes(part: PartTask, until: int, time_base: Fraction) -> int:
     num_segments = float((until - part.entry) * time_base) / part.sampling.spacing_s + 1
     num_bytes = math.ceil(num_segments * part.sampling.num_frames + 2) * part.picture_bytes
     if num_bytes > MAX_PART_BYTES:
-        raise _PartsError("a part is too long")
+        raise PartError("a part is too long")
     return num_bytes
 
 
@@ -208,50 +184,29 @@ class DecodingPool:
     """Processes that decode parts of videos, with a thread of this process for each."""
 
     def __init__(self, processes: int, gpu: int | None = None) -> None:
-        self.tasks: queue.SimpleQueue[tuple[PartTask, int, Future[DecodedPart]] | None] = queue.SimpleQueue()
         self.workers = [PartWorker(gpu) for _ in range(processes)]
-        self.is_closed = False
+        self.readers: set[SegmentBuilder] = set()  # of the videos that are being read
+        self._threads = ThreadPoolExecutor(processes)
+        self._idle: queue.SimpleQueue[PartWorker] = queue.SimpleQueue()
         for worker in self.workers:
-            threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
+            self._idle.put(worker)
 
-    def submit(self, task: PartTask, num_bytes: int) -> Future[DecodedPart]:
-        """Queue a part for the next free worker."""
-        future: Future[DecodedPart] = Future()
-        self.tasks.put((task, num_bytes, future))
-        return future
+    def submit(self, task: PartTask, num_bytes: int) -> Future[tuple[PartReply, np.ndarray]]:
+        """Queue a part for the next idle worker."""
+        return self._threads.submit(self._decode, task, num_bytes)
 
-    def _serve(self, worker: PartWorker) -> None:
-        while True:
-            # First a memory, then a task: each task that leaves the queue runs at once, so readers
-            # never wait for a part that comes after their own.
-            number = _get_or_rest(worker.free, worker)
-            item = None if self.is_closed else _get_or_rest(self.tasks, worker)
-            if item is None or self.is_closed:
-                return
-            task, num_bytes, future = item
-            if not future.set_running_or_notify_cancel():
-                worker.free.put(number)
-                continue
-            future.set_result(worker.decode(task, num_bytes, number))
+    def _decode(self, task: PartTask, num_bytes: int) -> tuple[PartReply, np.ndarray]:
+        worker = self._idle.get()
+        try:
+            return worker.decode(task, num_bytes)
+        finally:
+            self._idle.put(worker)
 
     def close(self) -> None:
         """End the threads and their processes."""
-        self.is_closed = True
-        for worker in self.workers:  # so that all end at the same time
-            worker.end_input()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self.workers:
-            self.tasks.put(None)
-            worker.free.put(NO_MEMORY)  # wakes a waiting thread
             worker.close()
-
-
-def _get_or_rest(items: queue.SimpleQueue[Item], worker: PartWorker) -> Item:
-    """The next item; a worker that waits for long frees its resources."""
-    try:
-        return items.get(timeout=REST_AFTER_S)
-    except queue.Empty:
-        worker.rest()
-        return items.get()
 
 
 _pools: dict[tuple[int, int | None], DecodingPool] = {}

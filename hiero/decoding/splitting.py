@@ -13,7 +13,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hiero.decoding.cutting import CONTAINERS, Piece, WrittenClip, write_clip
 from hiero.errors import InputError
@@ -38,29 +37,15 @@ class Clip:
     end_s: float
     label: str | None
     source: SourceFiles
-    num_bytes: int
-    num_copied: int
-    num_encoded: int
+    num_bytes: int = UNKNOWN_SIZE
+    num_copied: int = 0
+    num_encoded: int = 0
     note: str = ""
-
-    @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> Clip:
-        """Read a row of clips.json. Raises KeyError, TypeError or ValueError if it is not valid."""
-        source = tuple((str(name), int(size), int(time)) for name, size, time in row["source"])
-        clip = cls(**{**row, "source": source, "start_s": float(row["start_s"]), "end_s": float(row["end_s"])})
-        if not clip.file or clip.file != Path(clip.file).name:
-            raise ValueError("the name of a clip must not contain a folder")
-        return clip
 
     def is_current(self, folder: Path, wanted: Clip, copy: bool) -> bool:
         """Whether the file is complete and is what would be cut now."""
-        return (
-            self.source == wanted.source
-            and (self.num_encoded == 0) == copy
-            and abs(self.start_s - wanted.start_s) < MIN_CLIP_S
-            and abs(self.end_s - wanted.end_s) < MIN_CLIP_S
-            and self.is_unchanged(folder)
-        )
+        is_same = (self.source, self.start_s, self.end_s) == (wanted.source, wanted.start_s, wanted.end_s)
+        return is_same and (self.num_encoded == 0) == copy and self.is_unchanged(folder)
 
     def is_unchanged(self, folder: Path) -> bool:
         """Whether the file has the size that was written."""
@@ -82,20 +67,16 @@ class SplitResult:
 
 
 def split_video(
-    video: Path | Sequence[VideoFile],
+    files: Sequence[VideoFile],
     spans: Sequence[tuple[float, float]],
+    labels: Sequence[str | None],
     folder: Path,
     *,
-    labels: Sequence[str | None] | None = None,
     stream: int = 0,
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SplitResult:
     """Write a file for each span of a video; `copy` as in `hiero.decoding.cutting.write_clip`."""
-    files = (
-        [VideoFile(str(video), 0.0, max((end for _, end in spans), default=0.0))] if isinstance(video, Path) else video
-    )
-    labels = [None] * len(spans) if labels is None else labels
     source = _describe_source(files)
     known = _read_clips(folder)
     suffix = Path(files[0].path).suffix.lower() if copy else ENCODED_SUFFIX
@@ -108,7 +89,7 @@ def split_video(
     for name, (start_s, end_s), label in zip(names, spans, labels, strict=True):
         if not end_s - start_s >= MIN_CLIP_S:
             raise InputError(f"a clip from {start_s:g} to {end_s:g} s is empty")
-        wanted = Clip(name, round(start_s, 6), round(end_s, 6), label, source, UNKNOWN_SIZE, 0, 0)
+        wanted = Clip(name, round(start_s, 6), round(end_s, 6), label, source)
         if name in known and known[name].is_current(folder, wanted, copy):
             clips[name] = known[name]
         else:
@@ -200,11 +181,16 @@ def _describe_source(files: Sequence[VideoFile]) -> SourceFiles:
 
 def _read_clips(folder: Path) -> dict[str, Clip]:
     """The clips of a folder by file name; empty if there is no valid list."""
+    clips = {}
     try:
-        clips = [Clip.from_dict(row) for row in read_json(folder / CLIP_LIST)["clips"]]
+        for row in read_json(folder / CLIP_LIST)["clips"]:
+            clip = Clip(**row | {"source": tuple((name, size, time) for name, size, time in row["source"])})
+            if not clip.file or clip.file != Path(clip.file).name:
+                raise ValueError("the name of a clip must not contain a folder")
+            clips[clip.file] = clip
     except (KeyError, TypeError, ValueError):
         return {}
-    return {clip.file: clip for clip in clips}
+    return clips
 
 
 def _write_clips(folder: Path, clips: Iterable[Clip]) -> None:

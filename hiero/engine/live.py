@@ -233,7 +233,7 @@ class LiveReader:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_lasting = False  # whether the log is a result
         networks = self.steps.backbones
-        self.log = self._open_log(LogHeader.of(networks, self.steps.num_segments, engine.spacing_s, source.name))
+        self.log = self._open_log(LogHeader(engine.backbones, self.steps.num_segments, engine.spacing_s, source.name))
         for network in networks:
             fetch_weights(network, progress)
         loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)

@@ -1,8 +1,8 @@
 """FeatureLog: features of a video that is still being recorded, in an SQLite file with a row for each window.
 
 Each window is a transaction: a process that is killed at any time loses at most the window that it was
-writing, and a power failure at most the last `SYNC_EVERY` windows. Windows that were skipped have no
-row. Files of the earlier format, which was a header line and binary records, can still be read.
+writing, and a power failure at most what was written since the last checkpoint of SQLite. Windows that
+were skipped have no row.
 """
 
 from __future__ import annotations
@@ -25,30 +25,26 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from hiero.backbones.registry import Backbone, find_backbone
+from hiero.backbones.registry import find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail, Thumbnails, join_windows
 from hiero.extraction.video_features import VideoFeatures
 from hiero.storage.files import check_fits, parse_json
 
-FORMATS = ("hiero recording 1", "hiero recording 2")
-SQLITE_MAGIC = b"SQLite format 3\0"
-SCHEMA = """
-BEGIN;
-CREATE TABLE header (document TEXT NOT NULL);
-CREATE TABLE windows (
+FORMAT = "hiero recording 2"
+# A write-ahead log needs no sync for each window and survives a power failure.
+SETUP = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA wal_autocheckpoint = 100;
+CREATE TABLE IF NOT EXISTS windows (
     number INTEGER PRIMARY KEY, end_s REAL NOT NULL, features BLOB NOT NULL, thumbnails BLOB NOT NULL,
     checksum INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS header (document TEXT NOT NULL);
 """
-SYNC_EVERY = 16  # windows
-MAX_HEADER_BYTES = 2**16
 MAX_WINDOWS = 2**31
-MAX_THUMBNAILS_BYTES = 2**22  # per window
-OLD_RECORD = struct.Struct("<4sQdII")  # mark, number, end, bytes of thumbnails, checksum
 THUMBNAIL = struct.Struct("<QdI")  # segment, time, bytes of the picture
-
-WindowRow = tuple[int, float, bytes, bytes]  # number, end, features, thumbnails
 
 
 @dataclass(frozen=True)
@@ -56,17 +52,10 @@ class LogHeader:
     """Which backbones produced the rows of a log, from which source, and how."""
 
     backbones: tuple[str, ...]
-    widths: tuple[int, ...]
     num_segments: int
     spacing_s: float
     source: str
     key: str = ""
-
-    @classmethod
-    def of(cls, backbones: Sequence[Backbone], num_segments: int, spacing_s: float, source: str) -> LogHeader:
-        """The header for backbones that read together."""
-        names, widths = tuple(b.name for b in backbones), tuple(b.width for b in backbones)
-        return cls(names, widths, num_segments, spacing_s, source)
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -78,29 +67,6 @@ class LogHeader:
     def num_row_bytes(self) -> int:
         """Bytes of the features of a window."""
         return 4 * sum(rows * width for rows, width in self.shapes.values())
-
-    @classmethod
-    def from_json(cls, text: str | bytes, path: Path) -> LogHeader:
-        """Read what `to_json` wrote. Raises InputError if it is not the header of a recording."""
-        try:
-            document = parse_json(text)
-            if document.pop("format") not in FORMATS:
-                raise ValueError("unknown format")
-            names = tuple(str(name) for name in document.pop("backbones"))
-            widths = tuple(int(width) for width in document.pop("widths"))
-            header = cls(names, widths, **document)
-            if not names or header.num_segments not in (1, 2) or not 1e-3 < header.spacing_s < 1e3:
-                raise ValueError("invalid numbers in its header")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}: not a recording of hiero watch ({error})") from error
-        if tuple(width for _, width in header.shapes.values()) != widths:
-            raise InputError(
-                f"{path}: no installed backbones named {', '.join(names)} produce features of these widths"
-            )
-        return header
-
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMATS[-1], **asdict(self)})
 
 
 @dataclass(frozen=True)
@@ -135,7 +101,11 @@ class FeatureLog:
             if not self._resume(is_same):
                 for suffix in ("", "-wal", "-shm", "-journal"):
                     Path(f"{path}{suffix}").unlink(missing_ok=True)
-            self._connection = self._open()
+            self._connection = _connect(path, "rwc")
+            self._connection.executescript(SETUP)
+            if not self._done:
+                document = json.dumps({"format": FORMAT, **asdict(self.header)})
+                self._connection.execute("INSERT INTO header VALUES (?)", [document])
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.DatabaseError):
@@ -151,25 +121,14 @@ class FeatureLog:
         """Keep the windows of an earlier run of the same recording, if there are any."""
         try:
             header = read_header(self.path)
-            if not _is_sqlite(self.path) or replace(header, key=self.header.key) != self.header or not is_same(header):
+            if replace(header, key=self.header.key) != self.header or not is_same(header):
                 return False
             for index, end_s in [(record.index, record.end_s) for record in read_records(self.path)]:
                 self._mark(index, end_s)
-        except InputError:  # missing or damaged
+        except InputError:  # missing, damaged, or of another version
             return False
         self.header = header
         return bool(self._done)
-
-    def _open(self) -> sqlite3.Connection:
-        """Open the file for writing. A write-ahead log needs no sync for each window and survives a power failure."""
-        connection = _connect(self.path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        if not self._done:
-            connection.executescript(SCHEMA)
-            connection.execute("INSERT INTO header VALUES (?)", [self.header.to_json()])
-            connection.execute("COMMIT")
-        return connection
 
     def has(self, index: int) -> bool:
         """Whether a window is in the log."""
@@ -185,8 +144,6 @@ class FeatureLog:
         window = (index, end_s, features, pictures, _checksum(index, end_s, features, pictures))
         try:
             self._connection.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?, ?)", window)
-            if (self.num_done + 1) % SYNC_EVERY == 0:
-                self._connection.execute("PRAGMA wal_checkpoint")
         except sqlite3.DatabaseError as error:
             code = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(code, os.strerror(code), str(self.path)) from error
@@ -210,10 +167,18 @@ class FeatureLog:
 
 def read_header(path: Path) -> LogHeader:
     """Read the header of a log. Raises InputError if it cannot be read."""
-    if _is_sqlite(path):
-        return LogHeader.from_json(next(_query(path, "SELECT document FROM header"), ("",))[0], path)
-    with path.open("rb") as file:
-        return LogHeader.from_json(file.readline(MAX_HEADER_BYTES), path)
+    text = next(_query(path, "SELECT document FROM header"), ("",))[0]
+    try:
+        document = parse_json(text)
+        document.pop("widths", None)  # of earlier versions
+        if document.pop("format") != FORMAT:
+            raise ValueError("unknown format")
+        header = LogHeader(**document | {"backbones": tuple(document["backbones"])})
+        if not header.num_row_bytes or header.num_segments not in (1, 2) or not 1e-3 < header.spacing_s < 1e3:
+            raise ValueError("invalid numbers in its header")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a recording of hiero watch ({error})") from error
+    return header
 
 
 def read_records(path: Path) -> Iterator[LogRecord]:
@@ -221,8 +186,15 @@ def read_records(path: Path) -> Iterator[LogRecord]:
     header = read_header(path)
     shapes = header.shapes
     ends = np.cumsum([num_rows * width for num_rows, width in shapes.values()])
-    for index, end_s, features, pictures in _read_sqlite(path) if _is_sqlite(path) else _read_old_format(path, header):
-        if len(features) != header.num_row_bytes or not 0 <= index < MAX_WINDOWS or not math.isfinite(end_s):
+    statement = "SELECT number, end_s, features, thumbnails, checksum FROM windows ORDER BY number"
+    for index, end_s, features, pictures, checksum in _query(path, statement):
+        is_typed = isinstance(end_s, float) and isinstance(features, bytes) and isinstance(pictures, bytes)
+        if not is_typed or _checksum(index, end_s, features, pictures) != checksum:
+            continue
+        if len(features) != header.num_row_bytes:
+            names = ", ".join(header.backbones)
+            raise InputError(f"{path}: no installed backbones named {names} produce features of these widths")
+        if not 0 <= index < MAX_WINDOWS or not math.isfinite(end_s):
             raise InputError(f"{path}: window {index} is damaged")
         values = np.split(np.frombuffer(features, "<f4").astype(np.float32), ends[:-1])
         rows = {
@@ -266,54 +238,25 @@ def _writer_lock(path: Path) -> FileLock:
     return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
 
 
-def _is_sqlite(path: Path) -> bool:
-    """Whether a file is an SQLite database, not a recording of the earlier format."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """Every statement is a transaction of its own; only one thread at a time makes calls."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 def _query(path: Path, statement: str) -> Iterator[tuple[Any, ...]]:
-    """Rows of a query. Raises InputError if the file is damaged or cannot be read."""
+    """Rows of a query. Raises InputError if the file is missing, damaged, or of an earlier version."""
     try:
-        with closing(_connect(path)) as connection:
+        with closing(_connect(path, "rw")) as connection:
             yield from connection.execute(statement)
     except sqlite3.Error as error:
-        raise InputError(f"{path}: the recording is damaged or cannot be read ({error})") from error
-
-
-def _read_sqlite(path: Path) -> Iterator[WindowRow]:
-    statement = "SELECT number, end_s, features, thumbnails, checksum FROM windows ORDER BY number"
-    for index, end_s, features, pictures, checksum in _query(path, statement):
-        has_bytes = isinstance(features, bytes) and isinstance(pictures, bytes)
-        if has_bytes and _checksum(index, end_s, features, pictures) == checksum:
-            yield index, end_s, features, pictures
+        raise InputError(f"{path}: is not a recording of hiero watch, or is damaged ({error})") from error
 
 
 def _checksum(index: int, end_s: float, features: bytes, pictures: bytes) -> int:
     return zlib.crc32(f"{index} {end_s}".encode() + features + pictures)
-
-
-def _read_old_format(path: Path, header: LogHeader) -> Iterator[WindowRow]:
-    """Records of the earlier format up to the first damaged one."""
-    size = header.num_row_bytes
-    with path.open("rb") as file:
-        file.readline(MAX_HEADER_BYTES)
-        while len(head := file.read(OLD_RECORD.size)) == OLD_RECORD.size:
-            _, index, end_s, num_picture_bytes, checksum = OLD_RECORD.unpack(head)
-            payload = file.read(size + min(num_picture_bytes, MAX_THUMBNAILS_BYTES))
-            if zlib.crc32(payload) != checksum:
-                return
-            yield index, end_s, payload[:size], payload[size:]
 
 
 def _parse_thumbnails(data: bytes) -> Iterator[Thumbnail]:

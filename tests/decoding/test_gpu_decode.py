@@ -206,8 +206,6 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
         actual = [s.frames for s in read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=3)]
         assert np.array_equal(actual, expected)
         assert open_files()
-        for worker in pool.workers:
-            worker.rest()
         wait_until(lambda: not open_files())
     assert set(log.read_text().split()) == {"3"}
     pool.close()

@@ -144,18 +144,17 @@ def test_processes_that_cannot_be_started(make, monkeypatch):
     assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
 
 
-def test_a_reader_that_stops_gives_all_memory_back(make):
+def test_readers_that_stop_leave_nothing(make):
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(4):
         segments = read_segments_parallel(path, Sampling(num_frames=2), processes=PROCESSES)
         next(segments)
         segments.close()
-    assert_same(path)  # would wait forever where a memory is lost
+    assert not decoding_pool(PROCESSES).readers
+    assert_same(path)
 
 
-def test_videos_that_nobody_reads_on_do_not_stop_others(make, monkeypatch):
-    """Memory that others hold is waited for, but not for ever."""
-    monkeypatch.setattr(parallel_decode, "START_TIMEOUT_S", 0.3)
+def test_videos_that_nobody_reads_on_do_not_stop_others(make, only_parts):
     path = make("v.mp4", [0] * 80, pictures=noise(80), options={"g": "5"})
     readers = [
         read_segments_parallel(path, Sampling(num_frames=6, short_side=32), processes=PROCESSES) for _ in range(3)

@@ -6,10 +6,17 @@ import json
 
 import pytest
 
-from hiero.decoding.splitting import CLIP_LIST, clip_names, join_moments, safe_name, split_video
+from hiero.decoding import splitting
+from hiero.decoding.splitting import CLIP_LIST, clip_names, join_moments, safe_name
 from hiero.errors import InputError
 from hiero.types import VideoFile
 from tests.decoding.test_cutting import read_frames, write_film
+
+
+def split_video(video, spans, folder, labels=None, **options):
+    files = video if isinstance(video, list) else [VideoFile(str(video), 0.0, 2.0)]
+    return splitting.split_video(files, spans, labels or [None] * len(spans), folder, **options)
+
 
 SPANS = [(0.0, 0.7), (0.7, 1.2), (1.2, 2.0)]
 

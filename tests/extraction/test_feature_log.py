@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
-import zlib
+import sqlite3
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,12 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.backbones.registry import find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail
 from hiero.extraction.feature_log import (
-    FORMATS,
-    SYNC_EVERY,
     FeatureLog,
     LogHeader,
     LogInUseError,
@@ -32,7 +28,7 @@ from tests.oracle.recordings import fill_skipped
 from tests.processes import start_python
 from tests.waiting import wait_until
 
-HEADER = replace(LogHeader.of([find_backbone("i3d-k400"), find_backbone("dinov2-text")], 2, 1.0, "camera"), key="key")
+HEADER = LogHeader(("i3d-k400", "dinov2-text"), 2, 1.0, "camera", "key")
 
 
 def rows(seed: int) -> dict[str, torch.Tensor]:
@@ -98,7 +94,7 @@ def test_a_killed_process_loses_at_most_the_last_window(tmp_path):
     assert log.num_done == len(records) + 1
 
 
-@pytest.mark.parametrize("num_done", [0, 1, SYNC_EVERY + 1])
+@pytest.mark.parametrize("num_done", [0, 1, 40])
 def test_what_a_process_has_written_is_there_for_others_at_once(tmp_path, num_done):
     """A copy of the files is what is left after a kill: it has each window that `append` came back from."""
     (tmp_path / "copy").mkdir()
@@ -144,23 +140,22 @@ def test_a_damaged_window_counts_as_skipped(tmp_path):
     assert load_recording(path)[1] == 1
 
 
-def test_a_recording_of_the_earlier_format_is_read(tmp_path):
+def test_a_recording_of_an_earlier_version_is_read_or_begun_again(tmp_path):
+    """The header of version 2 had the widths of the features. Version 1 was not an SQLite file."""
     path = tmp_path / "r.features"
-    content = HEADER.to_json().replace("recording 2", "recording 1").encode() + b"\n"
-    for i in range(3):
-        payload = b"".join(value.numpy().tobytes() for value in rows(i).values())
-        picture = b"\xff\xd8" + bytes(i)
-        payload += struct.pack("<QdI", 2 * i, 2.0 * i, len(picture)) + picture
-        content += struct.pack("<4sQdII", b"wind", i, 2.0 * i + 2, 20 + len(picture), zlib.crc32(payload)) + payload
-    fill(tmp_path / "new.features", range(3))
-    expected, _ = load_recording(tmp_path / "new.features")
-    path.write_bytes(content + b"wind, and then nothing that is whole")
-    source, num_skipped = load_recording(path)
-    assert num_skipped == 0
-    assert source.thumbnails == expected.thumbnails
-    assert all(np.array_equal(source.features[name], expected.features[name]) for name in expected.features)
-    path.write_bytes(content[:-9000])  # killed in the middle of a write
-    assert [record.index for record in read_records(path)] == [0, 1]
+    fill(path, range(3))
+    change_header(path, widths=[400, 2304])
+    assert fill(path, [3], is_same=lambda _: True).num_done == 4
+    path.write_bytes(json.dumps({"format": "hiero recording 1", **asdict(HEADER)}).encode() + b"\nwind")
+    with pytest.raises(InputError, match="not a recording"):
+        load_recording(path)
+    assert fill(path, [0], is_same=lambda _: True).num_done == 1
+
+
+def change_header(path, **changes) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        ((document,),) = connection.execute("SELECT document FROM header")
+        connection.execute("UPDATE header SET document = ?", [json.dumps(json.loads(document) | changes)])
 
 
 def test_a_log_of_something_else_is_overwritten(tmp_path):
@@ -181,29 +176,40 @@ def test_two_processes_never_write_the_same_file(tmp_path):
     assert not is_in_use(tmp_path / "missing.features")
 
 
-def old_header(**changes) -> bytes:
-    return json.dumps(json.loads(HEADER.to_json()) | {"format": FORMATS[0]} | changes).encode() + b"\n"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x00" * 100,
-        b"[]\n",
-        b"null\n",
-        b"{}\n",
-        b"[" * 70_000,
-        old_header(backbones=["i3d-k400"], widths=[401]),
-        old_header(backbones=["no-such"], widths=[4]),
-        old_header(spacing_s=float("nan")),
-        old_header(),  # no window
-        b"SQLite format 3\0" + bytes(100),
-    ],
-)
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"[]\n", b"SQLite format 3\0" + bytes(100)])
 def test_strange_files_are_one_clear_line(tmp_path, content):
     (tmp_path / "r.features").write_bytes(content)
     with pytest.raises(InputError):
+        load_recording(tmp_path / "r.features")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "another"},
+        {"backbones": []},
+        {"backbones": ["i3d-k400"]},
+        {"backbones": ["no-such"]},
+        {"backbones": [["i3d-k400"]]},
+        {"backbones": None},
+        {"num_segments": 3},
+        {"spacing_s": float("nan")},
+        {"unknown": 1},
+    ],
+)
+def test_strange_headers_are_one_clear_line(tmp_path, changes):
+    fill(tmp_path / "r.features", range(2))
+    change_header(tmp_path / "r.features", **changes)
+    with pytest.raises(InputError):
+        load_recording(tmp_path / "r.features")
+
+
+def test_a_missing_or_empty_recording_is_one_clear_line(tmp_path):
+    with pytest.raises(InputError):
+        load_recording(tmp_path / "r.features")
+    assert not list(tmp_path.iterdir())
+    fill(tmp_path / "r.features", [])
+    with pytest.raises(InputError, match="no windows yet"):
         load_recording(tmp_path / "r.features")
 
 
