@@ -96,10 +96,10 @@ def true_times(recordings: Sequence[Recording]) -> tuple[list[int], np.ndarray]:
 def second_labels(report: FolderReport, recordings: Sequence[Recording]) -> list[np.ndarray]:
     """Activity of each second of each recording."""
     out = []
-    for video, recording in zip(report.videos, recordings, strict=True):
+    for video, recording in zip(report.document["videos"], recordings, strict=True):
         labels = np.zeros(len(recording.truth), dtype=int)
-        for run in video.runs:
-            labels[round(run.start_s) : round(run.end_s)] = run.activity
+        for run in video["runs"]:
+            labels[round(run["start_s"]) : round(run["end_s"])] = run["activity"] - 1
         out.append(labels)
     return out
 
@@ -160,11 +160,9 @@ def main() -> None:
             by_kmeans.append(row)
         scores["K-Means of steps, true number"].append(score_labels(by_kmeans, recordings))
         match = match_activities(labels, recordings, ids)
-        for i, video in enumerate(report.videos):
-            for name, activities in (
-                ("omissions", [o.activity for o in video.omissions]),
-                ("displacements", [d.activity for d in video.displacements]),
-            ):
+        for i, video in enumerate(report.document["videos"]):
+            for name, notes in (("omissions", video["not_seen"]), ("displacements", video["unusual_place"])):
+                activities = [note["activity"] - 1 for note in notes]
                 num_predicted[name] += len(activities)
                 predicted_pairs[name] |= {(recipe, i, match[a]) for a in activities if a in match}
         displaced = {(d.video, d.activity) for d in find_displacements(times)}

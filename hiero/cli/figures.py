@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
+    from hiero.engine import Engine
     from hiero.evaluation.cases import Case
 
 app = App(name="figure", help="Draw the figures of the paper for any annotated video.", group_parameters=OPTIONS)
@@ -45,13 +46,17 @@ class FigureOptions:
     model: str = "hiero-k400"
     hz: FeatureRate = None
 
-    def read_case(self, features: Path) -> Case:
-        """The video with its annotated steps."""
+    def load_engine(self) -> Engine:
         from hiero.engine import load
+
+        return load(self.model, backbone="default")
+
+    def read_case(self, features: Path, engine: Engine | None = None) -> Case:
+        """The video with its annotated steps."""
         from hiero.evaluation.own_videos import read_case
 
-        clock = parse_hz(self.hz)
-        case, warning = read_case(load(self.model, backbone="default"), features, self.annotations, self.video, clock)
+        engine = engine or self.load_engine()
+        case, warning = read_case(engine, features, self.annotations, self.video, parse_hz(self.hz))
         if warning:
             log(warning)
         return case
@@ -140,16 +145,12 @@ def narrations(texts: Path, /, *, options: FigureOptions, features: Path | None 
         Feature file of the video. The narrations are then grouped by the steps that HiERO finds,
         labelled with the annotated texts.
     """
-    from hiero.engine import load
     from hiero.report.figures import narrated_steps_figure
 
-    engine = load(options.model, backbone="default")
-    clock = None if features is None else parse_hz(options.hz)
-    video = options.video or texts.stem
-    figure = narrated_steps_figure(
-        engine, texts, options.annotations, video, features=features, clock=clock, seed=seed, log=log
-    )
-    _save(figure, options.out)
+    options = replace(options, video=options.video or texts.stem)
+    engine = options.load_engine()
+    case = None if features is None else options.read_case(features, engine)
+    _save(narrated_steps_figure(engine, texts, options.annotations, str(options.video), case, seed), options.out)
 
 
 def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:

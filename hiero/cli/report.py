@@ -104,12 +104,12 @@ def report(
         min_label_score=MIN_LABEL_SCORE if activities.labels is None else 0.0,
     )
     files = write_folder_report(out, result)
-    num_notes = sum(len(video.omissions) + len(video.displacements) for video in result.videos)
+    num_notes = sum(len(video["not_seen"]) + len(video["unusual_place"]) for video in result.document["videos"])
     shared, deviations = format_count(result.num_shared, "shared activity"), format_count(num_notes, "deviation")
-    log(f"{len(result.videos)} videos, {shared}, {deviations} from the usual")
+    log(f"{len(described)} videos, {shared}, {deviations} from the usual")
     log(", ".join(map(str, files)))
     if json_:
-        print_json(result.to_dict())
+        print_json(result.document)
     exit_if_failed(failed)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import json
 import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
@@ -144,7 +144,8 @@ def table(
         for each in (table_names() if all_ else [name])
     ]
     if json_:
-        documents = [{"version": 1, **_replace_nan(asdict(result))} for result in results]
+        text = json.dumps([{"version": 1, **asdict(result)} for result in results])
+        documents = json.loads(text, parse_constant=lambda _: None)  # NaN is a score that could not be computed
         print_json({"version": 1, "tables": documents} if all_ else documents[0])
         return
     for result in results:
@@ -159,15 +160,6 @@ def table(
                 print(f"  {command}")
     if wanted := list(dict.fromkeys(line for result in results for line in result.wanted)):
         log("\nMissing, so the rows that need it show only published numbers:\n  " + "\n  ".join(wanted))
-
-
-def _replace_nan(value: Any) -> Any:
-    """Replace NaN, the score that could not be computed, by None."""
-    if isinstance(value, dict):
-        return {key: _replace_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replace_nan(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @app.command

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
@@ -28,7 +28,7 @@ class Track:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def spans(self, num_frames: int) -> list[tuple[int, int]]:
-        """First and last frame, counted from 1, of each interval in which a track is visible."""
+        """First and last frame, counted from 1, of each interval in which it is visible."""
         out: list[tuple[int, int]] = []
         start: int | None = None
         for frame in sorted(self.visible | self.outside):
@@ -40,33 +40,6 @@ class Track:
         if start is not None:
             out.append((start + 1, max(max(self.visible) + 1, num_frames)))
         return out
-
-    def runs(self) -> list[tuple[int, int]]:
-        """First and last frame, counted from 1, of each run of consecutive frames with a tag."""
-        frames = sorted(self.visible)
-        starts = [frame for frame in frames if frame - 1 not in self.visible]
-        ends = [frame for frame in frames if frame + 1 not in self.visible]
-        return [(first + 1, last + 1) for first, last in zip(starts, ends, strict=True)]
-
-
-class CvatDocument:
-    """The content of an XML file of CVAT."""
-
-    def __init__(self, data: bytes) -> None:
-        root = rows.read_xml(data)
-        if root.tag != "annotations":
-            raise ValueError("not a file of CVAT: it has no <annotations>")
-        self.tracks = [_read_track(track) for track in root.iter("track")]
-        if len(self.tracks) > MAX_STEPS:
-            raise ValueError(f"more than {MAX_STEPS} tracks")
-        self.tags: dict[str, Track] = {}
-        for image in root.iter("image"):
-            for tag in image.findall("tag"):
-                label = tag.attrib["label"]
-                self.tags.setdefault(label, Track(label)).visible.add(int(image.attrib["id"]))
-        stops = [element.text or "" for element in root.iterfind(".//meta//stop_frame")]
-        self.num_frames = max([int(stop) + 1 for stop in stops if stop.strip().isdigit()][-1:], default=0)
-        self.hiero = root.findtext(f".//meta/{HIERO_PROPERTY}") or ""
 
 
 def _read_track(element: Element) -> Track:
@@ -80,22 +53,38 @@ def _read_track(element: Element) -> Track:
     return track
 
 
+def _read_tags(root: Element) -> dict[str, Track]:
+    """The tagged frames by their tag. A tag ends at the first frame without it."""
+    tags: dict[str, Track] = {}
+    for image in root.iter("image"):
+        for tag in image.findall("tag"):
+            track = tags.setdefault(tag.attrib["label"], Track(tag.attrib["label"]))
+            frame = int(image.attrib["id"])
+            track.visible.add(frame)
+            track.outside.add(frame + 1)
+    return tags
+
+
 def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
     """Rows of an XML file of CVAT. Each label `level 0`, `level 1` … is a level, and all others are one level."""
-    document = CvatDocument(data)
-    header = rows.parse_object(document.hiero)
+    root = rows.read_xml(data)
+    if root.tag != "annotations":
+        raise ValueError("not a file of CVAT: it has no <annotations>")
+    tracks = [_read_track(track) for track in root.iter("track")]
+    if len(tracks) > MAX_STEPS:
+        raise ValueError(f"more than {MAX_STEPS} tracks")
+    stops = [element.text or "" for element in root.iterfind(".//meta//stop_frame")]
+    num_frames = max([int(stop) + 1 for stop in stops if stop.strip().isdigit()][-1:], default=0)
+    header = rows.parse_object(root.findtext(f".//meta/{HIERO_PROPERTY}"))
     fps = float(header["fps"]) if isinstance(header.get("fps"), int | float) else settings.find_fps()
     levels: dict[str, list[StepRow]] = {}
-    for track in document.tracks:
+    for track in [*tracks, *_read_tags(root).values()]:
         name = track.attributes.get(NAME_ATTRIBUTE)
         level, label = ("", track.label) if name is None else (track.label, name)
-        spans = track.spans(document.num_frames)
+        spans = track.spans(num_frames)
         original = rows.parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
         level_rows = [rows.frame_row(first, last, fps, rows.parse_label(label), original) for first, last in spans]
         levels.setdefault(level, []).extend(level_rows)
-    for tag in document.tags.values():
-        level_rows = [rows.frame_row(first, last, fps, rows.parse_label(tag.label)) for first, last in tag.runs()]
-        levels.setdefault("", []).extend(level_rows)
     if not any(levels.values()):
         raise ValueError("has neither tracks nor tagged frames, which steps are read from")
     return rows.order_levels(levels), rows.parse_duration(header.get("duration_s"))
@@ -110,56 +99,31 @@ def to_cvat(hierarchy: Hierarchy) -> str:
     grid = rows.find_frame_grid(Path(hierarchy.media[0].path))
     num_frames = rows.frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
     header = json.dumps({"fps": grid.fps, "duration_s": round(hierarchy.duration_s, 3)})
-    lines = [
-        '<?xml version="1.0" encoding="utf-8"?>',
-        "<annotations>",
-        "  <version>1.1</version>",
-        "  <meta>",
-        "    <task>",
-        f"      <name>{escape(rows.one_line(Path(hierarchy.video).name))}</name>",
-        f"      <size>{num_frames}</size>",
-        "      <mode>interpolation</mode>",
-        "      <overlap>0</overlap>",
-        "      <start_frame>0</start_frame>",
-        f"      <stop_frame>{num_frames - 1}</stop_frame>",
-        "      <labels>",
-        *(line for i in range(len(hierarchy.levels)) for line in _label_lines(f"level {i}")),
-        "      </labels>",
-        f"      <original_size><width>{grid.width}</width><height>{grid.height}</height></original_size>",
-        "    </task>",
-        f"    <{HIERO_PROPERTY}>{escape(header)}</{HIERO_PROPERTY}>",
-        "  </meta>",
-    ]
-    steps = [(i, step) for i, level in enumerate(hierarchy.levels) for step in level]
-    for number, (i, step) in enumerate(steps):
-        lines.append(f'  <track id="{number}" label="level {i}" source="file">')
-        lines += _box_lines(step, grid, num_frames)
-        lines.append("  </track>")
-    return "\n".join([*lines, "</annotations>"]) + "\n"
-
-
-def _label_lines(name: str) -> list[str]:
-    attributes = [
-        f"            <attribute><name>{attribute}</name><mutable>False</mutable><input_type>text</input_type>"
-        "<default_value></default_value><values></values></attribute>"
-        for attribute in (NAME_ATTRIBUTE, HIERO_PROPERTY)
-    ]
-    return [
-        "        <label>",
-        f"          <name>{name}</name>",
-        "          <type>rectangle</type>",
-        "          <attributes>",
-        *attributes,
-        "          </attributes>",
-        "        </label>",
-    ]
+    steps = [(level, step) for level, steps in enumerate(hierarchy.levels) for step in steps]
+    tracks = []
+    for number, (level, step) in enumerate(steps):
+        tracks.append(f'  <track id="{number}" label="level {level}" source="file">')
+        tracks += _box_lines(step, grid, num_frames)
+        tracks.append("  </track>")
+    labels = [rows.fill_template("cvat_label.xml", level=level) for level in range(len(hierarchy.levels))]
+    return rows.fill_template(
+        "cvat.xml",
+        name=escape(rows.one_line(Path(hierarchy.video).name)),
+        num_frames=num_frames,
+        last_frame=num_frames - 1,
+        width=grid.width,
+        height=grid.height,
+        labels="".join(labels).rstrip("\n"),
+        header=escape(header),
+        tracks="\n".join(tracks),
+    )
 
 
 def _box_lines(step: Step, grid: rows.FrameGrid, num_frames: int) -> list[str]:
     """The first box of a track, and the one that ends it, unless it lasts until the end of the video."""
     first, last = rows.frame_span(step.start_s, step.end_s, grid.fps)
     attributes = [
-        f"      <attribute name={quoteattr(name)}>{escape(_xml_text(value))}</attribute>"
+        f'      <attribute name="{name}">{escape(_xml_text(value))}</attribute>'
         for name, value in ((NAME_ATTRIBUTE, rows.title(step)), (HIERO_PROPERTY, rows.step_json(step)))
     ]
     size = f'xtl="0.00" ytl="0.00" xbr="{grid.width:.2f}" ybr="{grid.height:.2f}" z_order="0"'

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count, pairwise
 from pathlib import Path
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 from hiero.formats import rows
@@ -16,51 +17,6 @@ from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
 from hiero.types import MAX_STEPS, Hierarchy, Utterance
 
 SPEECH_TIER = "speech"  # in files of hiero
-LINGUISTIC_TYPES = (
-    '  <LINGUISTIC_TYPE GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="steps" TIME_ALIGNABLE="true"/>',
-    '  <LINGUISTIC_TYPE CONSTRAINTS="Included_In" GRAPHIC_REFERENCES="false" LINGUISTIC_TYPE_ID="inside" '
-    'TIME_ALIGNABLE="true"/>',
-    "  <CONSTRAINT DESCRIPTION=\"Time alignable annotations within the parent annotation's time interval, "
-    'gaps are allowed" STEREOTYPE="Included_In"/>',
-)
-
-
-class ElanDocument:
-    """The content of an ELAN file."""
-
-    def __init__(self, data: bytes) -> None:
-        root = rows.read_xml(data)
-        values = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
-        self.slots_ms = {id: None if value is None else int(value) for id, value in values.items()}
-        self.tiers = {tier.attrib["TIER_ID"]: tier for tier in root.iter("TIER")}
-        if not self.tiers and not self.slots_ms:
-            raise ValueError("not an ELAN file: it has no tiers")
-        # Annotations that refer to others have no times of their own.
-        self.annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in self.tiers.items()}
-        if sum(map(len, self.annotations.values())) > MAX_STEPS:
-            raise ValueError(f"more than {MAX_STEPS} annotations")
-        properties = {element.get("NAME"): element.text or "" for element in root.iter("PROPERTY")}
-        self.hiero = properties.get(HIERO_PROPERTY, "")
-
-    def spans_ms(self, tier: str) -> list[tuple[float, float]]:
-        """Start and end of each annotation. Missing times are spread evenly between their neighbours, as in ELAN."""
-        spans = [(item.attrib["TIME_SLOT_REF1"], item.attrib["TIME_SLOT_REF2"]) for item in self.annotations[tier]]
-        order = list(dict.fromkeys(slot for span in spans for slot in span))
-        known = [(i, value) for i, slot in enumerate(order) if (value := self.slots_ms[slot]) is not None]
-        times = {order[i]: float(value) for i, value in known}
-        for (i, start_ms), (j, end_ms) in pairwise(known):
-            times |= {order[k]: start_ms + (end_ms - start_ms) * (k - i) / (j - i) for k in range(i + 1, j)}
-        if len(times) < len(order):
-            raise ValueError(f"tier {tier}: its first or last annotation has no time")
-        return [(times[start], times[end]) for start, end in spans]
-
-    def depth(self, tier: str) -> int:
-        """Number of tiers that a tier depends on."""
-        depth = 0
-        while (parent := self.tiers[tier].get("PARENT_REF")) in self.tiers and depth <= len(self.tiers):
-            tier = str(parent)
-            depth += 1
-        return depth
 
 
 def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
@@ -68,25 +24,59 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
 
     A tier comes after the tiers that it depends on, and otherwise after tiers with longer annotations.
     """
-    document = ElanDocument(data)
-    if missing := [name for name in settings.tiers if name not in document.tiers]:
-        names = ", ".join(list(document.tiers)[: rows.MAX_NAMES])
-        raise ValueError(f"has no tier {missing[0]}; its tiers are {names}")
-    steps, duration_s = rows.index_steps(rows.parse_object(document.hiero))
-    # Files of hiero have a tier for speech, which has no steps.
-    tiers = settings.tiers or [name for name in document.tiers if not (document.hiero and name == SPEECH_TIER)]
+    root = rows.read_xml(data)
+    values = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
+    slots_ms = {id: None if value is None else int(value) for id, value in values.items()}
+    tiers = {tier.attrib["TIER_ID"]: tier for tier in root.iter("TIER")}
+    if not tiers and not slots_ms:
+        raise ValueError("not an ELAN file: it has no tiers")
+    if missing := [name for name in settings.tiers if name not in tiers]:
+        raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(tiers)[: rows.MAX_NAMES])}")
+    # Annotations that refer to others have no times of their own.
+    annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in tiers.items()}
+    if sum(map(len, annotations.values())) > MAX_STEPS:
+        raise ValueError(f"more than {MAX_STEPS} annotations")
+    hiero = root.findtext(f".//PROPERTY[@NAME='{HIERO_PROPERTY}']")
+    steps, duration_s = rows.index_steps(rows.parse_object(hiero))
     levels: list[tuple[tuple[int, float], list[StepRow]]] = []
-    for tier in tiers:
+    # Files of hiero have a tier for speech, which has no steps.
+    for name in settings.tiers or [name for name in tiers if not (hiero and name == SPEECH_TIER)]:
         level = []
-        for item, (start_ms, end_ms) in zip(document.annotations[tier], document.spans_ms(tier), strict=True):
+        for item, (start_ms, end_ms) in zip(
+            annotations[name], _spans_ms(name, annotations[name], slots_ms), strict=True
+        ):
             label = rows.one_line(item.findtext("ANNOTATION_VALUE") or "") or None
             row = StepRow(start_ms / 1000, end_ms / 1000, label)
             level.append(rows.restore_row(row, steps.get(item.attrib["ANNOTATION_ID"])))
         if level:
-            levels.append(((document.depth(tier), -rows.mean_length(level)), level))
+            levels.append(((_depth(name, tiers), -rows.mean_length(level)), level))
     if not settings.tiers:
         levels.sort(key=lambda entry: entry[0])
     return [level for _, level in levels], duration_s
+
+
+def _spans_ms(
+    tier: str, annotations: Sequence[Element], slots_ms: Mapping[str, int | None]
+) -> list[tuple[float, float]]:
+    """Start and end of each annotation. Missing times are spread evenly between their neighbours, as in ELAN."""
+    spans = [(item.attrib["TIME_SLOT_REF1"], item.attrib["TIME_SLOT_REF2"]) for item in annotations]
+    order = list(dict.fromkeys(slot for span in spans for slot in span))
+    known = [(i, value) for i, slot in enumerate(order) if (value := slots_ms[slot]) is not None]
+    times = {order[i]: float(value) for i, value in known}
+    for (i, start_ms), (j, end_ms) in pairwise(known):
+        times |= {order[k]: start_ms + (end_ms - start_ms) * (k - i) / (j - i) for k in range(i + 1, j)}
+    if len(times) < len(order):
+        raise ValueError(f"tier {tier}: its first or last annotation has no time")
+    return [(times[start], times[end]) for start, end in spans]
+
+
+def _depth(tier: str, tiers: Mapping[str, Element]) -> int:
+    """Number of tiers that a tier depends on."""
+    depth = 0
+    while (parent := tiers[tier].get("PARENT_REF")) in tiers and depth <= len(tiers):
+        tier = str(parent)
+        depth += 1
+    return depth
 
 
 def to_elan(hierarchy: Hierarchy) -> str:
@@ -94,23 +84,8 @@ def to_elan(hierarchy: Hierarchy) -> str:
     tiers = _tiers(hierarchy)
     times_ms = sorted({rows.to_ms(time_s) for _, items in tiers for *span_s, _ in items for time_s in span_s})
     slot_ids = {time_ms: f"ts{i}" for i, time_ms in enumerate(times_ms, start=1)}
-    file_name = rows.one_line(Path(hierarchy.video).name)
-    mime_type = mimetypes.guess_type(hierarchy.video)[0] or "video/mp4"
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<ANNOTATION_DOCUMENT AUTHOR="" DATE="{date}" FORMAT="3.0" VERSION="3.0" '
-        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
-        'xsi:noNamespaceSchemaLocation="http://www.mpi.nl/tools/elan/EAFv3.0.xsd">',
-        '  <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">',
-        f"    <MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(file_name)} MIME_TYPE={quoteattr(mime_type)} "
-        f"RELATIVE_MEDIA_URL={quoteattr('./' + file_name)}/>",
-        f'    <PROPERTY NAME="{HIERO_PROPERTY}">{escape(_hiero_property(hierarchy))}</PROPERTY>',
-        "  </HEADER>",
-        "  <TIME_ORDER>",
-        *(f'    <TIME_SLOT TIME_SLOT_ID="{slot_ids[time_ms]}" TIME_VALUE="{time_ms}"/>' for time_ms in times_ms),
-        "  </TIME_ORDER>",
-    ]
+    slots = [f'    <TIME_SLOT TIME_SLOT_ID="{id}" TIME_VALUE="{time_ms}"/>' for time_ms, id in slot_ids.items()]
+    lines = []
     numbers = count(1)
     for attributes, items in tiers:
         lines.append(f"  <TIER {attributes}>")
@@ -124,7 +99,17 @@ def to_elan(hierarchy: Hierarchy) -> str:
                 "    </ANNOTATION>",
             ]
         lines.append("  </TIER>")
-    return "\n".join([*lines, *LINGUISTIC_TYPES, "</ANNOTATION_DOCUMENT>"]) + "\n"
+    file_name = rows.one_line(Path(hierarchy.video).name)
+    return rows.fill_template(
+        "elan.eaf",
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        media_url=quoteattr(file_name),
+        mime_type=quoteattr(mimetypes.guess_type(hierarchy.video)[0] or "video/mp4"),
+        relative_url=quoteattr(f"./{file_name}"),
+        hiero=escape(_hiero_property(hierarchy)),
+        time_slots="\n".join(slots),
+        tiers="\n".join(lines),
+    )
 
 
 def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:

@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import count
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -25,7 +26,7 @@ TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 2**28
 MAX_ERROR_BYTES = 2**16
 PAGE_SIZE = 100  # tasks per request
-NUM_ATTEMPTS = 3  # for reading; requests that write are sent once
+NUM_RETRIES = 2  # for reading; requests that write are sent once
 WAIT_S = 0.5
 INTERFACE_TAGS = {"View", "Video", "TimelineLabels", "Label"}  # tags of hiero's labelling interface
 
@@ -38,7 +39,7 @@ def is_project_address(text: str) -> bool:
 class LabelStudioProject:
     """A project on a server."""
 
-    def __init__(self, address: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: str, token: str) -> None:
         match = ADDRESS.fullmatch(address.strip())
         if match is None:
             raise InputError(f"{_public(address)}: not the address of a project (http://localhost:8080/projects/3)")
@@ -48,9 +49,6 @@ class LabelStudioProject:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise InputError(f"set {TOKEN_VARIABLE} to an access token of Label Studio (Account & Settings)")
         self._token = token
-        self._timeout_s = timeout_s
-        # personal access tokens are JSON web tokens
-        self._authorization = "" if token.count(".") == 2 else f"Token {token}"
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     @property
@@ -88,39 +86,39 @@ class LabelStudioProject:
             raise InputError(f"{self.address}: not an export of Label Studio")
         return answer
 
-    def _send(self, method: str, route: str, body: object = None) -> Any:
-        if not self._authorization:
-            # Personal access tokens are exchanged for short-lived ones.
-            answer = self._attempt("POST", "/api/token/refresh/", {"refresh": self._token})
-            self._authorization = f"Bearer {answer['access']}"
-        return self._attempt(method, route, body)
+    @cached_property
+    def _authorization(self) -> str:
+        if self._token.count(".") != 2:
+            return f"Token {self._token}"
+        # Personal access tokens are JSON web tokens, which are exchanged for short-lived ones.
+        answer = self._send("POST", "/api/token/refresh/", {"refresh": self._token}, authorize=False)
+        return f"Bearer {answer['access']}"
 
-    def _attempt(self, method: str, route: str, body: object) -> Any:
+    def _send(self, method: str, route: str, body: object = None, *, authorize: bool = True) -> Any:
         """Send a request. Reading is retried if the server fails or cannot be reached."""
-        num_attempts = NUM_ATTEMPTS if method == "GET" else 1
-        for attempt in range(num_attempts):
-            is_last = attempt + 1 == num_attempts
+        headers = {"Content-Type": "application/json"}
+        if authorize:
+            headers["Authorization"] = self._authorization
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.server + route, data, headers, method=method)
+        waits_s = [WAIT_S * 2**attempt for attempt in range(NUM_RETRIES)] if method == "GET" else []
+        while True:
             try:
-                return self._open(method, route, body)
+                return self._open(request)
             except urllib.error.HTTPError as error:
                 with error:
                     message = self._describe(error)
-                if error.code < http.client.INTERNAL_SERVER_ERROR or is_last:
-                    raise InputError(message) from None
+                if error.code < http.client.INTERNAL_SERVER_ERROR:
+                    waits_s = []
             except (OSError, http.client.HTTPException) as error:
-                if is_last:
-                    reason = self._redact(str(getattr(error, "reason", error)))
-                    raise InputError(f"{self.server}: cannot be reached ({reason})") from None
-            time.sleep(WAIT_S * 2**attempt)
-        raise AssertionError("every attempt returns or raises")
+                reason = self._redact(str(getattr(error, "reason", error)))
+                message = f"{self.server}: cannot be reached ({reason})"
+            if not waits_s:
+                raise InputError(message)
+            time.sleep(waits_s.pop(0))
 
-    def _open(self, method: str, route: str, body: object) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        if self._authorization:
-            headers["Authorization"] = self._authorization
-        request = urllib.request.Request(self.server + route, data, headers, method=method)
-        with self._opener.open(request, timeout=self._timeout_s) as response:
+    def _open(self, request: urllib.request.Request) -> Any:
+        with self._opener.open(request, timeout=TIMEOUT_S) as response:
             answer = response.read(MAX_ANSWER_BYTES + 1)
         if len(answer) > MAX_ANSWER_BYTES:
             limit = f"{MAX_ANSWER_BYTES // 2**20} MB"
@@ -176,13 +174,10 @@ def extend_interface(interface: str, labels: dict[str, list[str]]) -> str | None
     present: dict[str, list[str]] = {}
     tags = {"unknown"}
     with suppress(ValueError):
-        elements = list(read_xml(interface.encode()).iter())
-        tags = {element.tag for element in elements}
-        for element in elements:
-            if element.tag == "TimelineLabels":
-                present[element.get("name", "")] = []
-            elif element.tag == "Label" and present:
-                present[next(reversed(present))].append(element.get("value", ""))
+        root = read_xml(interface.encode())
+        tags = {element.tag for element in root.iter()}
+        for control in root.iter("TimelineLabels"):
+            present[control.get("name", "")] = [label.get("value", "") for label in control.iter("Label")]
     if not (tags <= INTERFACE_TAGS and all(LEVEL_NAME.fullmatch(name) for name in present)):
         return interface if set(labels) <= set(present) else None
     # New labels are appended, so that existing ones keep their colours.

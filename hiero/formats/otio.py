@@ -8,25 +8,33 @@ from typing import Any
 
 from hiero.formats.registry import Exporter
 from hiero.formats.rows import FRAME_RATE, title, to_json, to_ms
+from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy, Step, VideoFile, split_by_file
 
+TEMPLATE = ASSETS / "formats" / "otio.json"  # the objects of a timeline, without values
 EDL_TITLE_LENGTH = 70  # characters
 
 
 def to_otio(hierarchy: Hierarchy) -> str:
     """OpenTimelineIO: a track for each level, and a clip for each part of a step in a file."""
-    tracks = []
+    objects = read_json(TEMPLATE)
+    timeline = objects["timeline"]
+    timeline["name"] = Path(hierarchy.video).stem
+    timeline["metadata"] = {"hiero": {"model": hierarchy.model}}
     for i, level in enumerate(hierarchy.levels):
-        clips = [_clip(*clip) for clip in _clips(hierarchy, level)]
-        tracks.append({"OTIO_SCHEMA": "Track.1", "name": f"level {i}", "kind": "Video", **_composition(clips)})
-    document = {
-        "OTIO_SCHEMA": "Timeline.1",
-        "name": Path(hierarchy.video).stem,
-        "global_start_time": None,
-        "tracks": {"OTIO_SCHEMA": "Stack.1", "name": "levels", **_composition(tracks)},
-        "metadata": {"hiero": {"model": hierarchy.model}},
-    }
-    return to_json(document)
+        clips = []
+        for step, file, start_s, end_s in _clips(hierarchy, level):
+            media = {"target_url": Path(file.path).name, "available_range": _time_range(0, file.duration_s)}
+            details = {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}
+            values = {
+                "name": title(step),
+                "metadata": {"hiero": details},
+                "source_range": _time_range(start_s, end_s),
+                "media_references": {"DEFAULT_MEDIA": {**objects["media"], **media}},
+            }
+            clips.append({**objects["clip"], **values})
+        timeline["tracks"]["children"].append({**objects["track"], "name": f"level {i}", "children": clips})
+    return to_json(timeline)
 
 
 def _clips(hierarchy: Hierarchy, level: tuple[Step, ...]) -> Iterator[tuple[Step, VideoFile, float, float]]:
@@ -34,32 +42,6 @@ def _clips(hierarchy: Hierarchy, level: tuple[Step, ...]) -> Iterator[tuple[Step
     for step in level:
         for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s):
             yield step, file, start_s, end_s
-
-
-def _composition(children: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"children": children, "effects": [], "enabled": True, "markers": [], "metadata": {}, "source_range": None}
-
-
-def _clip(step: Step, file: VideoFile, start_s: float, end_s: float) -> dict[str, Any]:
-    media = {
-        "OTIO_SCHEMA": "ExternalReference.1",
-        "target_url": Path(file.path).name,
-        "name": "",
-        "available_range": _time_range(0, file.duration_s),
-        "available_image_bounds": None,
-        "metadata": {},
-    }
-    return {
-        "OTIO_SCHEMA": "Clip.2",
-        "name": title(step),
-        "active_media_reference_key": "DEFAULT_MEDIA",
-        "effects": [],
-        "enabled": True,
-        "markers": [],
-        "metadata": {"hiero": {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}},
-        "source_range": _time_range(start_s, end_s),
-        "media_references": {"DEFAULT_MEDIA": media},
-    }
 
 
 def _time_range(start_s: float, end_s: float) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import unquote
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
-from hiero.storage.files import parse_json
+from hiero.storage.files import ASSETS, parse_json
 from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
@@ -216,22 +216,23 @@ def choose_video(by_name: Mapping[str, Any], video: Path) -> Any:
 # XML
 
 
-def read_xml(data: bytes) -> Element:
-    """Parse untrusted XML. Document types are refused, and with them entities."""
+class _NoDocumentType(TreeBuilder):
+    """Refuses document types, and with them entities."""
 
-    def refuse(*_: object) -> None:
+    def doctype(self, *_: object) -> None:
         raise ValueError("has a document type declaration, which annotation tools never write; remove it")
 
-    builder = TreeBuilder()
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = refuse
-    parser.EntityDeclHandler = refuse
+
+def read_xml(data: bytes) -> Element:
+    """Parse untrusted XML."""
+    parser = XMLParser(target=_NoDocumentType())
     try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
+        parser.feed(data)
+        return parser.close()
+    except ParseError as error:
         raise ValueError(f"not XML ({error})") from error
-    return builder.close()
+
+
+def fill_template(template: str, /, **values: object) -> str:
+    """The text of a template in assets/formats with its `$name` placeholders filled in."""
+    return Template((ASSETS / "formats" / template).read_text(encoding="utf-8")).substitute(values)

@@ -8,7 +8,8 @@ that names the line, because a shifted or incomplete transcript would give wrong
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ MAX_UTTERANCES = 200_000
 MAX_TEXT_LENGTH = 5000  # characters of an utterance
 MAX_SCROLL_GAP_S, MIN_SCROLLED_WORDS = 0.1, 3  # of a line that is repeated above the next one
 MIN_EXPORTED_CUES = 2  # fewer cues do not show whether hiero wrote an SRT
-LANGUAGE = re.compile(r"\.en(g|glish)?([-_.]\w+)?", re.IGNORECASE)  # kitchen.en.srt, kitchen.en-US.vtt
+LANGUAGE = re.compile(r"(\.en(g|glish)?([-_.]\w+)?)?", re.IGNORECASE)  # kitchen.en.srt, kitchen.en-US.vtt
 POSITION = re.compile(r"\{\\[^{}]*\}")  # {\an8}
 SOUND = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[♪♫]+|^\s*>>")  # [Music], (applause), and >> for a new speaker
 EXPORTED_ID = re.compile(r"\d+\.\d+")  # ids of steps
@@ -63,38 +64,30 @@ def find_transcript(video: Path | str) -> Path | None:
         beside = [file for file in video.parent.iterdir() if file.name.startswith(video.stem) and file != video]
     except OSError:
         return None
-    candidates = []
-    for file in beside:
-        rest = file.stem[len(video.stem) :]
-        if (not rest or LANGUAGE.fullmatch(rest)) and _has_transcript_name(file):
-            candidates.append((_rank(file, video.stem), file))
-    return next((file for _, file in sorted(candidates) if _is_transcript(file)), None)
+    matching = [file for file in beside if LANGUAGE.fullmatch(file.stem[len(video.stem) :])]
+    return _choose_transcript(matching, video.stem)
 
 
 def list_transcripts(folder: Path) -> list[Path]:
     """The transcripts of a folder, one for each video, sorted by name. `find_transcript` has the same preferences."""
-    chosen: dict[str, tuple[tuple[bool, int], Path]] = {}
-    for file in sorted(filter(_has_transcript_name, folder.iterdir())):
-        video = transcript_video(file)
-        rank = _rank(file, video)
-        if (video not in chosen or rank < chosen[video][0]) and _is_transcript(file):
-            chosen[video] = rank, file
-    return [file for _, (_, file) in sorted(chosen.items())]
+    by_video = defaultdict(list)
+    for file in folder.iterdir():
+        by_video[transcript_video(file)].append(file)
+    chosen = (_choose_transcript(files, video) for video, files in sorted(by_video.items()))
+    return [file for file in chosen if file is not None]
 
 
 def transcript_video(file: Path) -> str:
     """The name of the video that a transcript belongs to: kitchen for kitchen.srt and kitchen.en.srt."""
-    match = LANGUAGE.search(file.stem)
-    return file.stem[: match.start()] if match is not None and match.end() == len(file.stem) else file.stem
+    match = re.fullmatch(rf"(.+?){LANGUAGE.pattern}", file.stem, re.IGNORECASE)
+    return file.stem if match is None else match[1]
 
 
-def _has_transcript_name(file: Path) -> bool:
-    return file.suffix.lower() in TRANSCRIPT_SUFFIXES and file.is_file()
-
-
-def _rank(file: Path, video: str) -> tuple[bool, int]:
-    """Order of several transcripts of a video: without a language first, then by suffix."""
-    return file.stem != video, TRANSCRIPT_SUFFIXES.index(file.suffix.lower())
+def _choose_transcript(files: Iterable[Path], video: str) -> Path | None:
+    """The preferred transcript of a video: one without a language in its name, then by suffix."""
+    candidates = [file for file in files if file.suffix.lower() in TRANSCRIPT_SUFFIXES and file.is_file()]
+    candidates.sort(key=lambda file: (file.stem != video, TRANSCRIPT_SUFFIXES.index(file.suffix.lower()), file))
+    return next(filter(_is_transcript, candidates), None)
 
 
 def _is_transcript(path: Path) -> bool:

@@ -5,9 +5,9 @@ Steps differ in numbers and hatching as well as in colour, so that they can be t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -16,15 +16,20 @@ from hiero.data.narrations import read_narrations
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
-from hiero.evaluation.own_videos import read_annotations, read_case
+from hiero.evaluation.own_videos import read_annotations
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import label_runs, similarity_matrix
 from hiero.storage.files import atomic_path
-from hiero.types import Clock, format_time
+from hiero.types import format_time
 
-if TYPE_CHECKING:
+try:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.ticker import MaxNLocator
+except ImportError:
+    raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
 
 COLOURS = ("#1f4e79", "#f2a65a", "#7fb069", "#b23a48", "#a8c5da", "#6a4c93", "#f7d774", "#3d5a45", "#d9a5b3", "#8d99ae")
 HATCHES = ("", "////", "....")  # 3 and 10 colours have no common divisor: 30 different styles
@@ -57,12 +62,11 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
             # a white rim makes the box visible on dark and light areas
             for edge, width in (("white", 2.6), (colour, 1.4)):
                 corner = step.start_s, step.start_s
-                panel.add_patch(_rectangle(corner, side, side, fill=False, edgecolor=edge, linewidth=width))
+                panel.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=edge, linewidth=width))
             number = f" {numbers[step.text]}"
             panel.text(step.end_s, step.start_s, number, va="top", fontsize=7, color="black", bbox=NUMBER_BOX)
         panel.set_title(title)
-        _format_time_axis(panel.xaxis)
-        _format_time_axis(panel.yaxis)
+        _format_time_axes(panel.xaxis, panel.yaxis)
     _add_legend(figure, numbers)
     return figure
 
@@ -97,17 +101,15 @@ def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[flo
             number = int(row_labels[start])
             start_s, end_s = case.to_seconds(np.array([start, end])).tolist()
             style = {"facecolor": "white", "edgecolor": "#999999"} if number == 0 else _step_style(number)
-            panel.add_patch(_rectangle((start_s, row + 0.1), end_s - start_s, 0.8, linewidth=0.4, **style))
+            panel.add_patch(Rectangle((start_s, row + 0.1), end_s - start_s, 0.8, linewidth=0.4, **style))
             if number and end_s - start_s > MIN_NUMBERED_SHARE * case.video.duration_s:
                 middle_s = (start_s + end_s) / 2
                 panel.text(middle_s, row + 0.5, str(number), ha="center", va="center", fontsize=7, bbox=NUMBER_BOX)
-    panel.set_xlim(case.video.clock.start_s, case.video.duration_s)
-    panel.set_ylim(len(rows), 0)
+    panel.set(xlim=(case.video.clock.start_s, case.video.duration_s), ylim=(len(rows), 0))
     panel.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
     panel.tick_params(axis="y", length=0)
-    _format_time_axis(panel.xaxis)
-    for side in ("top", "right", "left"):
-        panel.spines[side].set_visible(False)
+    _format_time_axes(panel.xaxis)
+    panel.spines[["top", "right", "left"]].set_visible(False)
     _add_legend(figure, numbers)
     return figure
 
@@ -119,8 +121,7 @@ def _draw_frames(panel: Any, frames: Sequence[tuple[float, np.ndarray]], start_s
         left = start_s + i * width
         panel.imshow(picture, extent=(left + 0.03 * width, left + 0.97 * width, 0.3, 1.0), aspect="auto")
         panel.plot([left + width / 2, time_s], [0.3, 0.0], color="#777777", linewidth=0.7)
-    panel.set_xlim(start_s, end_s)
-    panel.set_ylim(0, 1)
+    panel.set(xlim=(start_s, end_s), ylim=(0, 1))
     panel.axis("off")
 
 
@@ -135,7 +136,7 @@ def feature_figure(case: Case, seed: int = 0) -> Figure:
         for number in numbers.values():
             _draw_points(panel, points[of_points == number], number)
         panel.set_title(title)
-        _hide_ticks(panel)
+        panel.set(xticks=[], yticks=[])
     _add_legend(figure, numbers, has_markers=True)
     return figure
 
@@ -167,32 +168,24 @@ def narration_figure(
         )
         offset = {"textcoords": "offset points", "xytext": (6, 5)}
         panel.annotate(str(i + 1), tuple(label_points[i]), **offset, fontsize=9, weight="bold", zorder=4)
-    _hide_ticks(panel)
+    panel.set(xticks=[], yticks=[])
     _add_legend(figure, {name: i for i, name in enumerate(names, start=1)}, has_markers=True)
     return figure
 
 
 def narrated_steps_figure(
-    engine: Engine,
-    narrations: Path,
-    annotations: Path,
-    video: str,
-    *,
-    features: Path | None = None,
-    clock: Clock | None = None,
-    seed: int = 0,
-    log: Callable[[str], None] = lambda _: None,
+    engine: Engine, narrations: Path, annotations: Path, video: str, case: Case | None = None, seed: int = 0
 ) -> Figure:
-    """t-SNE of the narrations of a video and of the labels of the steps they fall into."""
+    """t-SNE of the narrations of a video and of the labels of the steps they fall into.
+
+    The steps are the annotated ones or, if `case` is given, those that HiERO finds.
+    """
     spoken = [narration for narration in read_narrations(narrations) if narration.video == video]
     annotated = [entry for entry in read_annotations(annotations) if entry.video == video]
     if not spoken or not annotated:
         raise InputError(f"{video}: not in {narrations if not spoken else annotations}")
     steps = [(step.start_s, step.end_s, step.text) for step in annotated[0].steps]
-    if features is not None:
-        case, warning = read_case(engine, features, annotations, video, clock)
-        if warning:
-            log(warning)
+    if case is not None:
         predicted = case.video.label([text for _, _, text in steps])
         steps = [(step.start_s, step.end_s, step.label or "") for step in predicted]
     names = list(dict.fromkeys(text for _, _, text in steps))
@@ -225,21 +218,9 @@ def _make_figure(
     num_rows: int, num_columns: int, size: tuple[float, float], heights: Sequence[float] | None = None
 ) -> tuple[Figure, list[Any]]:
     """A figure with a size in inches and its panels; `heights` are the relative heights of the rows."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("figures need matplotlib; run: pip install 'hiero-video[figures]'") from None
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)  # pyplot would keep a reference to every figure
     axes = figure.subplots(num_rows, num_columns, squeeze=False, height_ratios=heights)
     return figure, list(axes.flatten())
-
-
-def _rectangle(corner: tuple[float, float], width: float, height: float, **style: Any) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(corner, width, height, **style)
 
 
 def _colour(number: int) -> str:
@@ -258,22 +239,13 @@ def _draw_points(panel: Any, points: np.ndarray, number: int) -> None:
     panel.scatter(*points.T, s=22, c=_colour(number), marker=_marker(number), edgecolors="black", linewidths=0.3)
 
 
-def _hide_ticks(panel: Any) -> None:
-    panel.set_xticks([])
-    panel.set_yticks([])
-
-
 def _add_legend(figure: Figure, numbers: dict[str, int], has_markers: bool = False) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = []
-    for number in numbers.values():
-        if has_markers:
-            marker, colour = _marker(number), _colour(number)
-            handles.append(Line2D([], [], color="none", marker=marker, markerfacecolor=colour, markeredgecolor="black"))
-        else:
-            handles.append(Patch(**_step_style(number)))
+    handles: list[Any] = [Patch(**_step_style(number)) for number in numbers.values()]
+    if has_markers:
+        handles = [
+            Line2D([], [], color="none", marker=_marker(n), markerfacecolor=_colour(n), markeredgecolor="black")
+            for n in numbers.values()
+        ]
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     texts = [f"{n} {text if len(text) <= width else text[: width - 1] + '…'}" for text, n in numbers.items()]
     figure.legend(
@@ -281,13 +253,12 @@ def _add_legend(figure: Figure, numbers: dict[str, int], has_markers: bool = Fal
     )
 
 
-def _format_time_axis(axis: Any) -> None:
+def _format_time_axes(*axes: Any) -> None:
     """Use a few ticks in minutes and seconds."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_time(max(0.0, value))))
-    axis.set_tick_params(labelsize=7)
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.set_major_formatter(lambda value, _: format_time(max(0.0, value)))
+        axis.set_tick_params(labelsize=7)
 
 
 def _number_steps(case: Case) -> dict[str, int]:

@@ -5,7 +5,6 @@ videos with steps ─► shared activities ─► usual order, omissions, displa
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.report.page import encode_picture, write_page
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
 from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
 from hiero.storage.files import write_text
@@ -27,7 +27,6 @@ from hiero.vectors import unit_vectors
 if TYPE_CHECKING:
     from hiero.engine import Video
 
-TEMPLATE = Path(__file__).parent / "folder_report.html"
 MIN_LABEL_SHARE = 0.3  # minimum share of the steps of an activity with the label that names it
 LONG_FACTOR, LONG_S = 2.0, 30.0  # an activity is slow from this multiple of, and this many seconds above, the usual
 
@@ -44,102 +43,30 @@ class VideoSteps:
 
 
 @dataclass(frozen=True)
-class Activity:
-    """Similar steps of one or several videos."""
-
-    label: str | None
-    num_videos: int
-    total_s: float
-    usual_s: float
-    picture: bytes | None
-
-
-@dataclass(frozen=True)
-class Run:
-    """Consecutive steps of one activity."""
-
-    activity: int
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
-class VideoSummary:
-    """A video compared with the others."""
-
-    name: str
-    duration_s: float
-    runs: tuple[Run, ...]
-    seconds: tuple[float, ...]
-    omissions: tuple[Omission, ...]
-    displacements: tuple[Displacement, ...]
-    took_long: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
 class FolderReport:
-    """The content of the page."""
+    """The content of the page.
 
-    title: str
-    model: str
-    activities: tuple[Activity, ...]
-    videos: tuple[VideoSummary, ...]
-    agreement: float
+    Attributes:
+        document: The document of `hiero report --json`; activities count from 1.
+        rows: A row of the table for each video and activity.
+        pictures: A picture of each activity, or None.
+    """
+
+    document: dict[str, Any]
+    rows: list[dict[str, Any]]
+    pictures: list[bytes | None]
 
     @property
     def num_shared(self) -> int:
         """The number of activities that occur in more than one video."""
-        return sum(activity.num_videos > 1 for activity in self.activities)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `hiero report --json`; activities count from 1."""
-        return {
-            "version": 1,
-            "title": self.title,
-            "model": self.model,
-            "agreement": round(self.agreement, 3),
-            "activities": [
-                {
-                    "number": i + 1,
-                    "label": a.label,
-                    "num_videos": a.num_videos,
-                    "total_s": round(a.total_s, 2),
-                    "usual_s": round(a.usual_s, 2),
-                }
-                for i, a in enumerate(self.activities)
-            ],
-            "videos": [_video_to_dict(video) for video in self.videos],
-        }
+        return sum(activity["num_videos"] > 1 for activity in self.document["activities"])
 
     def to_csv(self) -> str:
-        """A table with a row for each video and activity."""
-        rows = [row for video in self.videos for row in self._csv_rows(video)]
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(self.rows)
         return text.getvalue()
-
-    def _csv_rows(self, video: VideoSummary) -> Iterator[dict[str, Any]]:
-        omitted = {omission.activity for omission in video.omissions}
-        displaced = {displacement.activity for displacement in video.displacements}
-        slow = {activity for activity, _ in video.took_long}
-        for i, activity in enumerate(self.activities):
-            runs = [run for run in video.runs if run.activity == i]
-            yield {
-                "video": video.name,
-                "activity": i + 1,
-                "label": activity.label or "",
-                "num_times": len(runs),
-                "seconds": round(video.seconds[i], 2),
-                "share": round(video.seconds[i] / max(video.duration_s, MIN_NORM), 4),
-                "first_s": round(runs[0].start_s, 2) if runs else "",
-                "num_videos": activity.num_videos,
-                "usual_s": round(activity.usual_s, 2),
-                "not_seen": int(i in omitted),
-                "unusual_place": int(i in displaced),
-                "took_long": int(i in slow),
-            }
 
 
 def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:
@@ -160,28 +87,6 @@ def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps
     spans = video.level_spans(steps)
     pictures = tuple(video.source.thumbnail_at((step.start_s + step.end_s) / 2) for step in steps)
     return VideoSteps(name, video.duration_s, tuple(steps), video.embed_spans(spans), pictures)
-
-
-def _video_to_dict(video: VideoSummary) -> dict[str, Any]:
-    return {
-        "name": video.name,
-        "duration_s": round(video.duration_s, 2),
-        "runs": [
-            {"activity": run.activity + 1, "start_s": round(run.start_s, 2), "end_s": round(run.end_s, 2)}
-            for run in video.runs
-        ],
-        "seconds": [round(seconds, 2) for seconds in video.seconds],
-        "not_seen": [{"activity": o.activity + 1, "share": round(o.share, 3)} for o in video.omissions],
-        "unusual_place": [
-            {
-                "activity": d.activity + 1,
-                "earlier_than": [a + 1 for a in d.earlier_than],
-                "later_than": [a + 1 for a in d.later_than],
-            }
-            for d in video.displacements
-        ],
-        "took_long": [{"activity": activity + 1, "times": round(times, 2)} for activity, times in video.took_long],
-    }
 
 
 def build_report(
@@ -211,24 +116,66 @@ def build_report(
         activity_of = shared_activities(vectors, places, owners, num)
     activity_of = _in_usual_order(activity_of, owners, steps, durations)
     times, seconds = _activity_times(activity_of, owners, steps, durations)
+    members = [np.flatnonzero(activity_of == i) for i in range(seconds.shape[1])]
+    activities = _describe_activities([[steps[i] for i in group] for group in members], seconds, min_label_score)
     pictures = [picture for video in videos for picture in video.pictures]
-    activities = _describe_activities(activity_of, seconds, steps, vectors, pictures, min_label_score)
-    shared = np.array([activity.num_videos > 1 for activity in activities])
-    times = np.where(shared, times, np.nan)
+    is_shared = (seconds > 0).sum(0) > 1
+    times = np.where(is_shared, times, np.nan)
     omissions, displacements = find_omissions(times), find_displacements(times)
-    summaries = tuple(
-        VideoSummary(
-            video.name,
-            video.duration_s,
-            _merge_runs(video.steps, activity_of[owners == i]),
-            tuple(seconds[i].tolist()),
-            tuple(omission for omission in omissions if omission.video == i),
-            tuple(displacement for displacement in displacements if displacement.video == i),
-            _find_long(seconds, i),
-        )
-        for i, video in enumerate(videos)
+    documents, rows = [], []
+    for i, video in enumerate(videos):
+        document = {
+            "name": video.name,
+            "duration_s": round(video.duration_s, 2),
+            "runs": _merge_runs(video.steps, activity_of[owners == i]),
+            "seconds": [round(each, 2) for each in seconds[i].tolist()],
+            "not_seen": [_omission_to_dict(omission) for omission in omissions if omission.video == i],
+            "unusual_place": [_displacement_to_dict(each) for each in displacements if each.video == i],
+            "took_long": _find_long(seconds, i),
+        }
+        documents.append(document)
+        rows += _table_rows(document, activities, seconds[i] / durations[i])
+    head = {"version": 1, "title": title, "model": model}
+    agreement = round(place_agreement(vectors, places, owners), 3)
+    return FolderReport(
+        {**head, "agreement": agreement, "activities": activities, "videos": documents},
+        rows,
+        _choose_pictures(members, vectors, pictures),
     )
-    return FolderReport(title, model, activities, summaries, place_agreement(vectors, places, owners))
+
+
+def _omission_to_dict(omission: Omission) -> dict[str, Any]:
+    return {"activity": omission.activity + 1, "share": round(omission.share, 3)}
+
+
+def _displacement_to_dict(displacement: Displacement) -> dict[str, Any]:
+    return {
+        "activity": displacement.activity + 1,
+        "earlier_than": [activity + 1 for activity in displacement.earlier_than],
+        "later_than": [activity + 1 for activity in displacement.later_than],
+    }
+
+
+def _table_rows(
+    video: dict[str, Any], activities: Sequence[dict[str, Any]], shares: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """The rows of a video. `shares` (A,) is the part of the video that each activity takes."""
+    notes = {name: {note["activity"] for note in video[name]} for name in ("not_seen", "unusual_place", "took_long")}
+    for activity, seconds, share in zip(activities, video["seconds"], shares.tolist(), strict=True):
+        number = activity["number"]
+        runs = [run for run in video["runs"] if run["activity"] == number]
+        yield {
+            "video": video["name"],
+            "activity": number,
+            "label": activity["label"] or "",
+            "num_times": len(runs),
+            "seconds": seconds,
+            "share": round(share, 4),
+            "first_s": runs[0]["start_s"] if runs else "",
+            "num_videos": activity["num_videos"],
+            "usual_s": activity["usual_s"],
+            **{name: int(number in numbers) for name, numbers in notes.items()},
+        }
 
 
 def _in_usual_order(
@@ -256,24 +203,31 @@ def _activity_times(
 
 
 def _describe_activities(
-    activity_of: np.ndarray,
-    seconds: np.ndarray,
-    steps: list[Step],
-    vectors: np.ndarray,
-    pictures: list[bytes | None],
-    min_label_score: float,
-) -> tuple[Activity, ...]:
-    """Choose a name and a picture for each activity; `seconds` is (V, A)."""
+    members: Sequence[list[Step]], seconds: np.ndarray, min_label_score: float
+) -> list[dict[str, Any]]:
+    """Name and lengths of each activity; `seconds` is (V, A)."""
+    labels = [_common_label(steps, min_label_score) for steps in members]
+    out = []
+    for i, (label, per_video) in enumerate(zip(labels, seconds.T, strict=True)):
+        if label is not None and labels.count(label) > 1:
+            label = f"{label} ({labels[: i + 1].count(label)})"
+        per_video = per_video[per_video > 0]
+        total_s, usual_s = round(float(per_video.sum()), 2), round(float(np.median(per_video)), 2)
+        lengths = {"num_videos": len(per_video), "total_s": total_s, "usual_s": usual_s}
+        out.append({"number": i + 1, "label": label, **lengths})
+    return out
+
+
+def _choose_pictures(
+    members: Sequence[np.ndarray], vectors: np.ndarray, pictures: list[bytes | None]
+) -> list[bytes | None]:
+    """The picture of the most typical step of each activity that has one."""
     units = unit_vectors(vectors)
     out = []
-    for activity, per_video in enumerate(seconds.T):
-        members = np.flatnonzero(activity_of == activity)
-        typical = members[np.argsort(-(units[members] @ units[members].mean(0)), kind="stable")]
-        per_video = per_video[per_video > 0]
-        label = _common_label([steps[i] for i in members], min_label_score)
-        picture = next((pictures[i] for i in typical if pictures[i] is not None), None)
-        out.append(Activity(label, len(per_video), float(per_video.sum()), float(np.median(per_video)), picture))
-    return _number_labels(out)
+    for group in members:
+        typical = group[np.argsort(-(units[group] @ units[group].mean(0)), kind="stable")]
+        out.append(next((pictures[i] for i in typical if pictures[i] is not None), None))
+    return out
 
 
 def _common_label(members: list[Step], min_score: float) -> str | None:
@@ -290,28 +244,17 @@ def _common_label(members: list[Step], min_score: float) -> str | None:
     return best if share >= MIN_LABEL_SHARE else None
 
 
-def _number_labels(activities: list[Activity]) -> tuple[Activity, ...]:
-    """Number labels that several activities share."""
-    labels = [activity.label for activity in activities]
-    out = []
-    for i, activity in enumerate(activities):
-        if activity.label is not None and labels.count(activity.label) > 1:
-            activity = replace(activity, label=f"{activity.label} ({labels[: i + 1].count(activity.label)})")
-        out.append(activity)
-    return tuple(out)
-
-
-def _merge_runs(steps: Sequence[Step], activity_of: np.ndarray) -> tuple[Run, ...]:
-    out: list[Run] = []
+def _merge_runs(steps: Sequence[Step], activity_of: np.ndarray) -> list[dict[str, Any]]:
+    """Consecutive steps of one activity as one run."""
+    out: list[dict[str, Any]] = []
     for step, activity in zip(steps, activity_of.tolist(), strict=True):
-        if out and out[-1].activity == activity:
-            out[-1] = replace(out[-1], end_s=step.end_s)
-        else:
-            out.append(Run(activity, step.start_s, step.end_s))
-    return tuple(out)
+        if not out or out[-1]["activity"] != activity + 1:
+            out.append({"activity": activity + 1, "start_s": round(step.start_s, 2)})
+        out[-1]["end_s"] = round(step.end_s, 2)
+    return out
 
 
-def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]:
+def _find_long(seconds: np.ndarray, video: int) -> list[dict[str, Any]]:
     """Activities that took much longer than in the other videos, slowest first."""
     out = []
     for activity, here_s in enumerate(seconds[video].tolist()):
@@ -322,16 +265,15 @@ def _find_long(seconds: np.ndarray, video: int) -> tuple[tuple[int, float], ...]
         usual_s = float(np.median(others))
         if here_s >= max(LONG_FACTOR * usual_s, usual_s + LONG_S):
             out.append((activity, here_s / max(usual_s, MIN_NORM)))
-    return tuple(sorted(out, key=lambda pair: -pair[1]))
+    out.sort(key=lambda pair: -pair[1])
+    return [{"activity": activity + 1, "times": round(times, 2)} for activity, times in out]
 
 
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
     """Write the page, and the same numbers as CSV and JSON next to it."""
-    document = report.to_dict()
-    pictures = [None if a.picture is None else base64.b64encode(a.picture).decode() for a in report.activities]
-    data = json.dumps({**document, "pictures": pictures}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     files = [path, path.with_suffix(".csv"), path.with_suffix(".json")]
-    write_text(files[0], TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", data))
+    pictures = [encode_picture(picture) for picture in report.pictures]
+    write_page(files[0], "folder_report.html", {**report.document, "pictures": pictures})
     write_text(files[1], report.to_csv())
-    write_text(files[2], json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    write_text(files[2], json.dumps(report.document, ensure_ascii=False, indent=1) + "\n")
     return files

@@ -15,15 +15,24 @@ from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, file_fields
 
-TEMPLATE = Path(__file__).parent / "report.html"
 MAX_PICTURES = 400  # more pictures would make the file too large to send
 
 
 def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
     """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over likely labels."""
-    document = json.dumps(_page_data(video, hierarchy, labels), ensure_ascii=False, allow_nan=False)
+    write_page(path, "report.html", _page_data(video, hierarchy, labels))
+
+
+def write_page(path: Path, template: str, data: dict[str, Any]) -> None:
+    """Write a page of this package with its data."""
+    document = json.dumps(data, ensure_ascii=False, allow_nan=False)
     document = document.replace("<", "\\u003c")  # a label must not close the script element
-    write_text(path, TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/", document))
+    write_text(path, (Path(__file__).parent / template).read_text(encoding="utf-8").replace("/*DATA*/", document))
+
+
+def encode_picture(picture: bytes | None) -> str | None:
+    """A JPEG as text, for the data of a page."""
+    return None if picture is None else base64.b64encode(picture).decode()
 
 
 def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None) -> dict[str, Any]:
@@ -36,8 +45,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
             row = {**step.to_dict(), **file_fields(hierarchy.files, step.start_s)}
             row["words"] = [[label, round(score, 3)] for label, score in likely]
             if has_pictures:
-                thumbnail = _thumbnail(video, step)
-                row["picture"] = None if thumbnail is None else base64.b64encode(thumbnail).decode()
+                row["picture"] = encode_picture(_thumbnail(video, step))
             rows.append(row)
         levels.append(rows)
     matrix = video.similarity_matrix()

@@ -27,7 +27,7 @@ ORDERS = {
 
 def name_of(report, activity):
     """The label of an activity, or its number."""
-    return report.activities[activity].label or f"activity {activity + 1}"
+    return report.document["activities"][activity - 1]["label"] or f"activity {activity}"
 
 
 def make_videos(long=None):
@@ -49,21 +49,20 @@ def make_videos(long=None):
 @pytest.mark.parametrize("by_label", [True, False])
 def test_what_differs_is_said_and_nothing_else(by_label):
     report = build_report(make_videos(long=("eva", "cut")), title="fries", model="raw", by_label=by_label)
-    assert [activity.label for activity in report.activities] == list(USUAL)
+    assert [activity["label"] for activity in report.document["activities"]] == list(USUAL)
     notes = {
-        video.name: (
-            [name_of(report, o.activity) for o in video.omissions],
-            [name_of(report, d.activity) for d in video.displacements],
-            [name_of(report, activity) for activity, _ in video.took_long],
+        video["name"]: tuple(
+            [name_of(report, note["activity"]) for note in video[kind]]
+            for kind in ("not_seen", "unusual_place", "took_long")
         )
-        for video in report.videos
-        if video.omissions or video.displacements or video.took_long
+        for video in report.document["videos"]
+        if video["not_seen"] or video["unusual_place"] or video["took_long"]
     }
     assert notes == {"cem": (["fry"], [], []), "dia": ([], ["peel"], []), "eva": ([], [], ["cut"])}
-    (moved,) = report.videos[3].displacements
-    assert [name_of(report, activity) for activity in moved.later_than] == ["cut", "fry", "season"]
-    assert report.activities[2].total_s == 5 * 60 + 200
-    assert report.activities[2].usual_s == 60
+    (moved,) = report.document["videos"][3]["unusual_place"]
+    assert [name_of(report, activity) for activity in moved["later_than"]] == ["cut", "fry", "season"]
+    assert report.document["activities"][2]["total_s"] == 5 * 60 + 200
+    assert report.document["activities"][2]["usual_s"] == 60
 
 
 def test_numbers_add_up_in_all_files(tmp_path):
@@ -87,8 +86,8 @@ def test_numbers_add_up_in_all_files(tmp_path):
 
 def test_labels_that_are_not_probable_name_nothing():
     report = build_report(make_videos(), title="", model="raw", min_label_score=0.95)
-    assert {activity.label for activity in report.activities} == {None}
-    assert name_of(report, 0) == "activity 1"
+    assert {activity["label"] for activity in report.document["activities"]} == {None}
+    assert name_of(report, 1) == "activity 1"
 
 
 def test_mistakes_are_named():

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.report import figures
-from hiero.report.figures import narrated_steps_figure
+from tests.optional import skip_without
+
+skip_without("matplotlib", "needs matplotlib: pip install 'hiero-video[figures]'")
+
+from hiero.report import figures  # noqa: E402
+from hiero.report.figures import narrated_steps_figure  # noqa: E402
 
 
 class StubEngine:
