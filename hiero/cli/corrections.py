@@ -259,8 +259,8 @@ def adapt(
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:
     """The videos of files, folders, patterns and corpora by name."""
     from hiero.corpus.corpus import Corpus
+    from hiero.corpus.table import is_corpus
     from hiero.decoding.recordings import find_recordings
-    from hiero.serve.library import is_corpus
 
     videos: dict[str, VideoSource] = {}
     for uri in filter(is_corpus, what):

@@ -81,14 +81,14 @@ def report(
     title
         Title of the page. Defaults to the name of the folder.
     """
-    from hiero.corpus.table import is_corpus_folder
+    from hiero.corpus.table import is_corpus
     from hiero.report.folder_report import build_report, write_folder_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o {out}: must be an HTML file, such as page.html")
     check_at_least("-n", activities.num)
     check_at_least("--level", activities.level, 0)
-    if len(videos) == 1 and is_corpus_folder(videos[0]):
+    if len(videos) == 1 and is_corpus(str(videos[0])):
         if activities.labels is not None:
             raise InputError("--labels is for videos; the steps of a corpus are labelled already")
         described, model = _read_corpus(str(videos[0]), activities)

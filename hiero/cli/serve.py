@@ -155,7 +155,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
     from hiero.corpus.indexing import ArrivalWatcher
-    from hiero.serve.library import is_corpus
+    from hiero.corpus.table import is_corpus
     from hiero.sources.addresses import is_address
 
     folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
@@ -167,7 +167,7 @@ def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
 def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
     """The model of the options, or by default the one that a corpus was created with."""
     from hiero.corpus.corpus import Corpus, corpus_model
-    from hiero.serve.library import is_corpus
+    from hiero.corpus.table import is_corpus
 
     if (options.model, options.backbone) == (VideoOptions.model, VideoOptions.backbone):
         for path in what:

@@ -115,9 +115,9 @@ class Hit:
     quote: str | None = None
 
     @property
-    def key(self) -> tuple[str, int, str]:
+    def uid(self) -> str:
         """Identifies the step in its corpus."""
-        return self.video, self.level, self.step
+        return step_uid(self.video, self.level, self.step)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `hiero search`. Without speech, `rests_on` and `quote` are left out."""
@@ -137,6 +137,11 @@ class Hit:
         intersection_s = min(self.end_s, other.end_s) - max(self.start_s, other.start_s)
         union_s = max(self.end_s, other.end_s) - min(self.start_s, other.start_s)
         return max(0.0, intersection_s) / max(union_s, 1e-9)
+
+
+def step_uid(video: str, level: int, step: str) -> str:
+    """The column `uid` of a step."""
+    return f"{video}\n{level}\n{step}"
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
     return pa.table(
         {
-            "uid": [f"{record.video}\n{level}\n{step.id}" for level, step in steps],
+            "uid": [step_uid(record.video, level, step.id) for level, step in steps],
             "video": [record.video] * len(steps),
             "level": pa.array([level for level, _ in steps], pa.int32()),
             "step": [step.id for _, step in steps],

@@ -13,7 +13,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from filelock import FileLock
 
+from hiero.decoding.recordings import names_files
 from hiero.errors import InputError
+from hiero.sources.addresses import is_address
+from hiero.sources.remote import remote_exists
 from hiero.storage.files import is_disk_full
 
 if TYPE_CHECKING:
@@ -78,9 +81,12 @@ def _sql_literal(value: str | int) -> str:
     return str(int(value)) if not isinstance(value, str) else "'" + value.replace("'", "''") + "'"
 
 
-def is_corpus_folder(path: Path) -> bool:
-    """Whether a folder holds a corpus."""
-    return (path / f"{STEPS}.lance").is_dir()
+def is_corpus(source: str) -> bool:
+    """Whether a source is a corpus: a folder or address with its tables, or an address with nothing yet."""
+    table = f"{source.rstrip('/')}/{STEPS}.lance"
+    if not is_address(source):
+        return Path(table).is_dir()
+    return not names_files(source) and (not remote_exists(source) or remote_exists(table))
 
 
 class CorpusTables:
@@ -92,9 +98,9 @@ class CorpusTables:
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
         advice = f"create one with: hiero index VIDEO… --to {uri}"
-        if _is_local(uri) and not create and not Path(uri).is_dir():
+        if not is_address(uri) and not create and not Path(uri).is_dir():
             raise InputError(f"{uri}: no such corpus; {advice}")
-        if _is_local(uri) and Path(uri).is_file():
+        if not is_address(uri) and Path(uri).is_file():
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
@@ -222,12 +228,6 @@ class CorpusTables:
         """Replace all steps."""
         self._tables[STEPS] = commit(self.uri, lambda: self._db.create_table(STEPS, rows, mode="overwrite"))
 
-    def delete(self, videos: Sequence[str], names: Sequence[TableName] = (STEPS, SPEECH)) -> None:
-        """Remove all rows of some videos."""
-        for name in names:
-            if (table := self.find(name)) is not None:
-                table.delete(RowFilter(videos).to_sql())
-
     def optimize(self) -> None:
         """Merge small files, prune old versions, and index the vectors of large tables."""
         if self.find(STEPS) is not None:
@@ -293,19 +293,14 @@ def write_lock(uri: str) -> Iterator[bool]:
 
     LanceDB notices two commits that change the same rows, but not two that insert the same new rows.
     """
-    lock = None
-    if _is_local(uri):
-        Path(uri).mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(Path(uri) / ".lock")
-            lock.acquire()
-        except (OSError, NotImplementedError):  # a network file system without locks
-            lock = None
-    try:
-        yield lock is not None
-    finally:
-        if lock is not None:
-            lock.release()
+    is_locked = False
+    with ExitStack() as stack:
+        if not is_address(uri):
+            Path(uri).mkdir(parents=True, exist_ok=True)
+            with suppress(OSError, NotImplementedError):  # a network file system may have no locks
+                stack.enter_context(FileLock(Path(uri) / ".lock"))
+                is_locked = True
+        yield is_locked
 
 
 def commit(uri: str, change: Callable[[], Result]) -> Result:
@@ -339,10 +334,6 @@ def read_latest(query: Callable[[], Result]) -> Result:
             if "not found" not in str(error).lower():
                 raise
     return query()
-
-
-def _is_local(uri: str) -> bool:
-    return "://" not in uri
 
 
 def _short_message(error: Exception) -> str:

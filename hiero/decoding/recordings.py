@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from hiero.decoding.decode import VideoInfo, probe
 from hiero.errors import InputError
 from hiero.sources.addresses import is_address, is_http, public_address
-from hiero.sources.remote import list_remote, remote_exists
+from hiero.sources.remote import list_remote
 from hiero.sources.source import SourceFile, VideoSource
 from hiero.storage.files import FEATURE_SUFFIXES
 
@@ -29,7 +29,6 @@ VIDEO_SUFFIXES = (
     *(".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mts", ".m2ts"),
     *(".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".gif"),
 )
-CORPUS_TABLE = "steps.lance"  # LanceDB's folder in a corpus
 GOPRO_PROXY = "GL"  # a small copy of a chapter with the same numbers
 MAX_NAMED = 3  # chapters of a recording that are listed by name
 # Camera, number of the first chapter if it is fixed, and pattern of a name; the groups but `number` name the recording.
@@ -214,11 +213,9 @@ def is_collection(path: Path | str) -> bool:
     return path.is_dir() or (not path.exists() and glob.has_magic(str(path)))
 
 
-def is_video_address(address: str) -> bool:
-    """Whether an address stands for videos or feature files, not for a corpus. Asks the server about folders."""
-    if is_http(address) or _has_known_suffix(address) or glob.has_magic(public_address(address)):
-        return True
-    return remote_exists(address) and not remote_exists(f"{address.rstrip('/')}/{CORPUS_TABLE}")
+def names_files(address: str) -> bool:
+    """Whether an address names files, by its suffix or as a pattern. Other addresses may be folders."""
+    return is_http(address) or _has_known_suffix(address) or glob.has_magic(public_address(address))
 
 
 def _has_known_suffix(address: str) -> bool:

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
-from hiero.corpus.table import is_corpus_folder
-from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection, is_video_address
+from hiero.corpus.table import is_corpus
+from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection
 from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
@@ -270,11 +270,6 @@ def open_library(
     if annotations is not None:
         library.annotations = _read_annotated_steps(annotations)
     return library
-
-
-def is_corpus(source: str) -> bool:
-    """Whether a source is a corpus: a folder with its tables, or an address that is not a video."""
-    return not is_video_address(source) if is_address(source) else is_corpus_folder(Path(source))
 
 
 def _read_annotated_steps(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -13,8 +13,9 @@ from hiero.cli import corpus as corpus_commands
 from hiero.cli.ask import split_queries
 from hiero.cli.inputs import find_inputs
 from hiero.corpus.corpus import Corpus
+from hiero.corpus.table import is_corpus
 from hiero.decoding.decode import probe
-from hiero.decoding.recordings import find_videos, is_collection, is_video_address
+from hiero.decoding.recordings import find_videos, is_collection, names_files
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.extraction.collection import ExtractionProgress, extract_all
@@ -113,16 +114,18 @@ def test_addresses_among_arguments():
     assert not is_collection(address)
     assert is_collection("s3://bucket/videos/")
     assert is_collection("s3://bucket/*.mp4")
-    assert is_video_address("https://host/videos")
-    assert is_video_address("s3://bucket/a.MP4")
+    assert names_files("https://host/videos")
+    assert names_files("s3://bucket/a.MP4")
+    assert not names_files("s3://bucket/videos/")
 
 
 def test_an_address_is_no_corpus_unless_it_holds_one(memory):
     memory.pipe("/card/a.mp4", b"a")
     memory.pipe("/card/corpus/steps.lance/data", b"a")
-    assert is_video_address("memory://card")
-    assert not is_video_address("memory://card/corpus")
-    assert not is_video_address("memory://card/none")
+    assert not is_corpus("memory://card")
+    assert not is_corpus("memory://card/a.mp4")
+    assert is_corpus("memory://card/corpus")
+    assert is_corpus("memory://card/none")
 
 
 @pytest.fixture

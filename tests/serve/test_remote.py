@@ -8,9 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hiero.corpus.indexing import ArrivalWatcher
+from hiero.corpus.table import is_corpus
 from hiero.serve import jobs
 from hiero.serve.app import create_app
-from hiero.serve.library import is_corpus, open_library
+from hiero.serve.library import open_library
 from hiero.serve.state import State
 from tests.remote_server import file_server
 from tests.waiting import wait_until
