@@ -126,6 +126,7 @@ def _index_arrivals(
     """`--watch`: index new files until Ctrl-C or SIGTERM."""
     from hiero.corpus.indexing import ArrivalWatcher
     from hiero.decoding.recordings import NoFilesError, find_files
+    from hiero.sources.addresses import public_address
 
     with suppress(NoFilesError):  # reports a mistake in a name now; later a folder may be missing for a while
         find_files(videos, resolve_clashes=True)
@@ -134,7 +135,7 @@ def _index_arrivals(
     if threading.current_thread() is threading.main_thread():  # other threads cannot handle signals
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # service managers send SIGTERM
     with suppress(KeyboardInterrupt):
-        log(f"watching {', '.join(map(display_source, videos))} every {every_s:g} s; press Ctrl-C to stop")
+        log(f"watching {', '.join(map(public_address, videos))} every {every_s:g} s; press Ctrl-C to stop")
         while True:
             try:
                 arrived = watcher.look()
@@ -149,13 +150,6 @@ def _index_arrivals(
                 watcher.finish({name: source}, [name] if result.problems else [])
             time.sleep(every_s)
     print(f"{corpus.uri}: {num_added} added; {_size(corpus)}")
-
-
-def display_source(source: str) -> str:
-    """A path, or an address without passwords."""
-    from hiero.sources.addresses import is_address, public_address
-
-    return public_address(source) if is_address(source) else source
 
 
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:

@@ -236,11 +236,6 @@ def adapt(
         raise InputError("name the videos to learn from: hiero adapt VIDEO…, a folder, or a corpus")
     videos = _find_videos(what, join)
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
-    if not corrections:
-        raise InputError(
-            "none of the videos has corrected steps with names next to it; correct some with "
-            "hiero serve, or import them with hiero import-steps"
-        )
     prototypes = adapt_model(
         options.load_engine(),
         corrections,

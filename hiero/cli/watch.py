@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -142,20 +140,16 @@ def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
     from hiero.storage.files import write_text
 
     written_s = 0.0
-    display.wait()
-    for update in reader.updates():
-        if update is None:
-            display.tick()
-            continue
-        display.update(update)
-        if out is not None and time.monotonic() - written_s >= WRITE_EVERY_S:
-            try:
-                document = reader.steps.hierarchy().to_dict()
-                write_text(out / "steps.json", json.dumps(document, indent=1) + "\n")
-            except OSError as error:
-                display.message(f"{out / 'steps.json'}: {error.strerror or error}; trying again later")
-            written_s = time.monotonic()
-    display.end()
+    with display:
+        for update in filter(None, reader.updates()):  # None while nothing arrives
+            display.update(update)
+            if out is not None and time.monotonic() - written_s >= WRITE_EVERY_S:
+                try:
+                    document = reader.steps.hierarchy().to_dict()
+                    write_text(out / "steps.json", json.dumps(document, indent=1) + "\n")
+                except OSError as error:
+                    display.message(f"{out / 'steps.json'}: {error.strerror or error}; trying again later")
+                written_s = time.monotonic()
 
 
 def _write_result(
@@ -187,36 +181,34 @@ def _write_result(
 class _Display:
     """Prints events: steps on standard output, messages on standard error, or all of them as JSON.
 
-    On a terminal, the current step is shown on a line of its own.
+    As a context manager, it shows the current step in the last line of a terminal.
     """
 
     def __init__(self, name: str, as_json: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
         self.name, self.as_json = name, as_json
-        self._has_line = sys.stderr.isatty() and not as_json
         self._has_header = not sys.stdout.isatty()  # files and pipes get no header
-        self._status = ""
-        self._lock = threading.RLock()  # messages come from several threads
+        # Everything printed meanwhile appears above the line, except what goes to a file or a pipe.
+        self._line = Live(
+            console=Console(stderr=True), auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty()
+        )
 
-    def wait(self) -> None:
-        """Show that no data has arrived yet."""
-        self._status = f"{_printable(self.name)}: waiting for its first seconds"
-        self.tick()
+    def __enter__(self) -> None:
+        if self._line.console.is_terminal and not self.as_json:
+            self._line.start()
+            self._show(f"{self.name}: waiting for its first seconds")
 
-    def end(self) -> None:
-        """Remove the line of the current step for good."""
-        with self._lock:
-            self._status = ""
-            self.clear()
+    def __exit__(self, *_: object) -> None:
+        self._line.stop()
 
     def message(self, text: str) -> None:
         """Print a message."""
-        with self._lock:
-            self.clear()
-            if self.as_json:
-                self._print({"event": "message", "text": text})
-            else:
-                log(f"hiero: {text}")
-            self.tick()
+        if self.as_json:
+            self._print({"event": "message", "text": text})
+        else:
+            log(f"hiero: {text}")
 
     def update(self, update: LiveUpdate) -> None:
         """Print the finished steps and show the current one."""
@@ -226,37 +218,19 @@ class _Display:
             times = {"end_s": round(update.end_s, 3), "delay_s": round(update.delay_s, 2)}
             self._print({"event": "update", **times, "open": [step.to_dict() for step in update.open_steps]})
             return
+        if update.closed and not self._has_header:
+            print(f"{'from':>7}  {'to':>7}  {'thread':>6}  step")
+            self._has_header = True
+        for step in update.closed:
+            print(_format_step(step), flush=True)
         current = update.open_steps[-1]
-        with self._lock:
-            if update.closed:
-                self.clear()
-                if not self._has_header:
-                    print(f"{'from':>7}  {'to':>7}  {'thread':>6}  step")
-                    self._has_header = True
-                for step in update.closed:
-                    print(_format_step(step), flush=True)
-            name, since = _printable(current.label or "a step"), format_time(current.start_s)
-            self._status = f"{format_time(update.end_s):>7}  {name} since {since}, {update.delay_s:.0f} s behind"
-            self.tick()
+        name, since = current.label or "a step", format_time(current.start_s)
+        self._show(f"{format_time(update.end_s):>7}  {name} since {since}, {update.delay_s:.0f} s behind")
 
-    def tick(self) -> None:
-        """Draw the line of the current step, on a terminal."""
-        from rich.cells import cell_len, chop_cells
+    def _show(self, line: str) -> None:
+        from rich.text import Text
 
-        if not (self._has_line and self._status):
-            return
-        width = max(1, shutil.get_terminal_size().columns - 1)  # the last column would wrap
-        with self._lock:
-            # Measured in cells, because a Chinese character takes two, and a wrapped line cannot be removed.
-            line = self._status if cell_len(self._status) <= width else chop_cells(self._status, width)[0]
-            sys.stderr.write(f"\r\x1b[2K{line}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Remove the line of the current step."""
-        if self._has_line:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+        self._line.update(Text(_printable(line), no_wrap=True, overflow="ellipsis"), refresh=self._line.is_started)
 
     def _print(self, document: dict[str, Any]) -> None:
         print_json(document)

@@ -32,6 +32,7 @@ NARRATION_SPACING_S = 4.0  # seconds between narrations, as in the training of t
 MIN_TUNING_STEPS = 100  # with fewer, prototypes work better (docs/results.md)
 MIN_TUNING_VIDEOS = 8
 MAX_NAMES = 3  # names listed in an error
+MODEL_FILES = (WEIGHTS_FILE, TEXT_ENCODER_FILE, CONFIG_FILE)  # the configuration marks a complete folder
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,13 @@ def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
     """The videos that have a file with corrected steps next to them."""
     edits = {name: read_edits(source.path) for name, source in videos.items()}
     steps = {name: named_steps(hierarchy) for name, hierarchy in edits.items() if hierarchy is not None}
-    return [CorrectedSteps(name, videos[name], named) for name, named in steps.items() if named]
+    corrected = [CorrectedSteps(name, videos[name], named) for name, named in steps.items() if named]
+    if not corrected:
+        raise InputError(
+            "none of the videos has corrected steps with names next to it; correct some with "
+            "hiero serve, or import them with hiero import-steps"
+        )
+    return corrected
 
 
 def annotated_corrections(videos: Mapping[str, VideoSource], annotations: Path) -> list[CorrectedSteps]:
@@ -101,11 +108,7 @@ def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -
 
 def copy_model(source: Path, out: Path) -> None:
     """Copy the files of a model folder without its prototypes."""
-    for name in (
-        WEIGHTS_FILE,
-        TEXT_ENCODER_FILE,
-        CONFIG_FILE,
-    ):  # the configuration comes last and marks a complete folder
+    for name in MODEL_FILES:
         if (source / name).is_file():
             with atomic_path(out / name) as temporary:
                 shutil.copyfile(source / name, temporary)
@@ -184,10 +187,6 @@ def adapt(
     """Write a copy of a model that knows the named steps of some videos, like `hiero adapt`."""
     if engine.folder is None:
         raise InputError("raw features have no model to adapt; choose one with --model")
-    if not corrections:
-        raise InputError(
-            "none of these videos has corrected steps; correct some with hiero serve or hiero import-steps"
-        )
     source = open_model_folder(engine.folder.path).path
     if out.resolve() == source.resolve():
         raise InputError(f"{out}: is the model to adapt; choose another folder for the adapted one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hiero.corpus.reader import CorpusReader
@@ -51,8 +51,6 @@ class Corpus(CorpusReader):
         InputError: LanceDB is not installed, or the corpus does not exist or cannot be opened.
     """
 
-    _width: int | None = field(default=None, init=False, repr=False)  # size of the vectors, once known
-
     def add(self, video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> IndexedVideo:
         """Add a video, or replace the video with its name, in one commit.
 
@@ -71,7 +69,6 @@ class Corpus(CorpusReader):
             OSError: The disk is full.
         """
         described = describe_video(video, steps, name, sha256, transcripts)
-        self.check_width(described)
         self.add_all([described], video.engine, again=True)
         return described.record
 
@@ -94,6 +91,9 @@ class Corpus(CorpusReader):
 
         if not videos:
             return 0
+        width = self.tables.width() or videos[0].width  # the first video decides
+        for video in videos:
+            video.check_width(width, self.uri)
         names = [video.record.video for video in videos]
 
         def put(is_locked: bool) -> int:
@@ -147,7 +147,6 @@ class Corpus(CorpusReader):
                 if self.videos() == records:  # otherwise another process has added videos in the meantime
                     self._put_speech([renewed[record] for record in records])
                     self.tables.overwrite(pa.concat_tables([renewed[record].rows for record in records]))
-                    self._width = None
                     return
 
     def remove(self, names: Sequence[str]) -> None:
@@ -164,19 +163,20 @@ class Corpus(CorpusReader):
         existing = self.stored(names)  # also finds steps whose video is missing
         if missing := [name for name in names if name not in existing]:
             raise InputError(f"{self.uri}: has no video {', '.join(missing)}")
-        self.tables.change(lambda _: self.tables.delete(names))
+        self._delete(names)
+
+    def _delete(self, names: Sequence[str]) -> None:
+        """Remove the rows of videos. Speech comes last (see `hiero.corpus.table`)."""
+
+        def delete(_: bool) -> None:
+            self.tables.replace(STEPS, names, None)
+            self.tables.replace(SPEECH, names, None)
+
+        self.tables.change(delete)
 
     def optimize(self) -> None:
         """Merge small files, prune old versions, and index the vectors of a large corpus."""
         self.tables.optimize()
-
-    def check_width(self, video: VideoRows) -> None:
-        """Raise InputError unless the vectors of a video have the size of those in the corpus."""
-        if self._width is None:
-            self._width = self.tables.width() or video.width  # the first video decides
-        if video.width != self._width:
-            sizes = f"its vectors have {video.width} numbers, but those of {self.uri} have {self._width}"
-            raise InputError(f"{video.record.path}: {sizes}; use another corpus")
 
     def check(self) -> list[str]:
         """Look for repeated videos, missing steps, and files that are missing or have changed.
@@ -222,7 +222,7 @@ class Corpus(CorpusReader):
         if self.tables.find(SPEECH) is not None:
             spoken = self.tables.read(ANY_ROW, ["video"], name=SPEECH)["video"].to_pylist()
             if silent := sorted(set(spoken) - {record.video for record in self.videos()}):
-                self.tables.change(lambda _: self.tables.delete(silent, [SPEECH]))
+                self._delete(silent)
         for name, stored in broken.items():
             if stored.records and not (record := stored.records[0]).source.missing_paths:
                 video = read(record.source)
@@ -244,7 +244,6 @@ def add_video(
     described = read_changed(source, engine, read, settings, name, known.get(name))
     if described is None:
         return known[name], False
-    corpus.check_width(described)
     return described.record, corpus.add_all([described], engine, settings.again) > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 import warnings
@@ -67,7 +68,7 @@ class _Batch:
         self.corpus, self.engine, self.settings = corpus, engine, settings
         self.result = IndexResult()
         self.videos: list[VideoRows] = []
-        self.num_bytes = 0
+        self.width = corpus.tables.width()
         self.begin_s = time.monotonic()
 
     def add_file(self, name: str, source: VideoSource, read: ReadVideo, known: IndexedVideo | None) -> None:
@@ -77,18 +78,18 @@ class _Batch:
             if video is None:
                 self.result.num_unchanged += 1
                 return
-            self.corpus.check_width(video)
+            self.width = self.width or video.width  # the first video decides
+            video.check_width(self.width, self.corpus.uri)
         except (InputError, OSError) as error:
             self.result.problems.append(str(error))
             return
         self.videos.append(video)
-        self.num_bytes += video.rows.nbytes + (0 if video.speech is None else video.speech.nbytes)
-        is_large = len(self.videos) >= MAX_VIDEOS or self.num_bytes >= MAX_BYTES
+        is_large = len(self.videos) >= MAX_VIDEOS or sum(video.num_bytes for video in self.videos) >= MAX_BYTES
         if is_large or time.monotonic() - self.begin_s >= MAX_WAIT_S:
             self.commit()
 
     def commit(self) -> None:
-        videos, self.videos, self.num_bytes = self.videos, [], 0
+        videos, self.videos = self.videos, []
         num_added = self.corpus.add_all(videos, self.engine, self.settings.again)
         self.result.num_added += num_added
         self.result.num_unchanged += len(videos) - num_added  # added by another process in the meantime
@@ -105,8 +106,10 @@ class ArrivalWatcher:
     _states: dict[VideoSource, FileState] = field(default_factory=dict)  # by file, at the last scan
     _done: dict[str, tuple[FileState, ...]] = field(default_factory=dict)  # by name, when it was processed
     _failed: dict[str, tuple[int, int]] = field(default_factory=dict)  # by name: number of attempts, scan of the next
-    _logged: set[str] = field(default_factory=set)
     _num_scans: int = 0
+
+    def __post_init__(self) -> None:
+        self._log_once = functools.cache(self.log)
 
     def look(self) -> dict[str, VideoSource]:
         """Complete files that are new or have changed since they were processed, by name."""
@@ -147,11 +150,6 @@ class ArrivalWatcher:
             else:
                 self._failed.pop(name, None)
                 self._done[name] = self._states_of(source)
-
-    def _log_once(self, line: str) -> None:
-        if line not in self._logged:
-            self._logged.add(line)
-            self.log(line)
 
 
 def _file_state(source: VideoSource, since: float) -> FileState | None:

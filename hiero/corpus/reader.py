@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, IndexedVideo, StoredVideo, group_by_video
-from hiero.corpus.searching import (
-    ScoreSummaries,
-    SpokenMoment,
-    StepQuery,
-    find_same_steps,
-    find_spoken,
-    search_steps,
-    step_filter,
-)
+from hiero.corpus.searching import StepQuery, find_same_steps, find_spoken, search_steps, step_filter
 from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
@@ -116,7 +108,16 @@ class CorpusReader:
         rows = sorted(found.to_pylist(), key=lambda row: row["start_s"])
         return [(Hit.from_row(row, 1.0), np.array(row["vector"], dtype=np.float32), row["picture"]) for row in rows]
 
-    def search_text(self, engine: Embedder, text: str, num: int = 20, **options: Any) -> list[Hit]:
+    def search_text(
+        self,
+        engine: Embedder,
+        text: str,
+        num: int = 20,
+        *,
+        videos: Sequence[str] = (),
+        level: int | None = None,
+        exact: bool = False,
+    ) -> list[Hit]:
         """Find the steps that match a text best.
 
         Transcripts are searched, too (see `Hit.rests_on`). If the model has no text encoder, only
@@ -126,37 +127,26 @@ class CorpusReader:
             engine: The model that indexed the corpus.
             text: The query.
             num: Maximum number of hits.
-            options: Further arguments of `search`.
+            videos: Search only these videos.
+            level: Search only this level (0 is the coarsest).
+            exact: Compare with every step, also in a corpus that is large enough for an index.
+
+        Returns:
+            Hits, best first.
+
+        Raises:
+            InputError: `num` is below 1, or the corpus is empty.
         """
 
         def score(summaries: list[bytes]) -> np.ndarray:
             similarity = SpanSummaries.from_bytes(summaries).similarity([text])
             return match_probability(similarity[0])
 
-        filters = {name: options[name] for name in ("videos", "exclude", "exact") if name in options}
-        spoken = self.search_speech(text, num, **filters)
-        vector = None if spoken is not None and not engine.has_text else engine.embed_queries([text])[0]
-        query = StepQuery(vector, num, **options, score=score if engine.has_pictures else None, spoken=spoken)
-        return search_steps(self.tables, query)
-
-    def search_speech(
-        self, text: str, num: int = 20, *, videos: Sequence[str] = (), exclude: str | None = None, exact: bool = False
-    ) -> list[SpokenMoment] | None:
-        """Find the moments at which a text, or something similar, is said.
-
-        Args:
-            text: The query.
-            num: Number of steps to find. A few times as many moments are returned.
-            videos: Search only these videos.
-            exclude: Leave out this video.
-            exact: Compare with every window of speech, also in a corpus that is large enough for an index.
-
-        Returns:
-            The moments, or None if no video has a transcript.
-        """
-        if num < 1 or not self.tables.count(ANY_ROW, SPEECH):
-            return None
-        return find_spoken(self.tables, encode_minilm([text])[0], num, RowFilter(videos, exclude), exact)
+        query = StepQuery(num, videos, level, exact)
+        has_speech = self.tables.count(ANY_ROW, SPEECH) > 0
+        spoken = find_spoken(self.tables, encode_minilm([text])[0], query) if has_speech else None
+        vector = None if has_speech and not engine.has_text else engine.embed_queries([text])[0]
+        return search_steps(self.tables, query, vector, score if engine.has_pictures else None, spoken)
 
     def search(
         self,
@@ -165,9 +155,7 @@ class CorpusReader:
         *,
         videos: Sequence[str] = (),
         level: int | None = None,
-        exclude: str | None = None,
         exact: bool = False,
-        score: ScoreSummaries | None = None,
     ) -> list[Hit]:
         """Find the steps nearest to a vector. Of overlapping hits in one video, only the best is kept.
 
@@ -176,9 +164,7 @@ class CorpusReader:
             num: Maximum number of hits.
             videos: Search only these videos.
             level: Search only this level (0 is the coarsest).
-            exclude: Leave out this video.
             exact: Compare with every step, also in a corpus that is large enough for an index.
-            score: Scores the nearest steps by their summaries instead of their vectors.
 
         Returns:
             Hits, nearest first.
@@ -186,7 +172,7 @@ class CorpusReader:
         Raises:
             InputError: `num` is below 1, the corpus is empty, or its vectors have another size.
         """
-        return search_steps(self.tables, StepQuery(vector, num, videos, level, exclude, exact, score))
+        return search_steps(self.tables, StepQuery(num, videos, level, exact), vector)
 
     def like(
         self,
@@ -221,7 +207,7 @@ class CorpusReader:
         """
         record = self.find(name)
         level = len(record.levels) - 1 if level is None else level
-        answer = find_same_steps(self.tables, record.video, level, time_s, num, videos, exact)
+        answer = find_same_steps(self.tables, record.video, level, time_s, StepQuery(num, videos, exact=exact))
         if answer is None:
             raise InputError(
                 f"{record.video}: has no step of level {level} at {time_s:g} s; it is {record.duration_s:.0f} s long"

@@ -157,6 +157,16 @@ class VideoRows:
         """Size of the vectors."""
         return vector_width(self.rows.schema)
 
+    @property
+    def num_bytes(self) -> int:
+        return int(self.rows.nbytes) + (0 if self.speech is None else int(self.speech.nbytes))
+
+    def check_width(self, width: int, uri: str) -> None:
+        """Raise InputError unless the vectors have the size of those in a corpus."""
+        if self.width != width:
+            sizes = f"its vectors have {self.width} numbers, but those of {uri} have {width}"
+            raise InputError(f"{self.record.path}: {sizes}; use another corpus")
+
     def matches(self, stored: StoredVideo | None) -> bool:
         """Whether a stored video is complete and was made from the same content by the same model."""
         if stored is None or not stored.is_whole:

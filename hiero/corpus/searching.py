@@ -44,60 +44,61 @@ class SpokenMoment:
 
 @dataclass(frozen=True)
 class StepQuery:
-    """A search for steps. Without a vector, only `spoken` decides."""
+    """Which steps a search considers, and how many it returns."""
 
-    vector: np.ndarray | None
     num: int
     videos: Sequence[str] = ()
     level: int | None = None
-    exclude: str | None = None
     exact: bool = False
-    score: ScoreSummaries | None = None
-    spoken: Sequence[SpokenMoment] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num < 1:
+            raise InputError(f"-n must be at least 1, got {self.num}")
 
 
-def step_filter(videos: Sequence[str], level: int | None = None, exclude: str | None = None) -> RowFilter:
+def step_filter(videos: Sequence[str], level: int | None = None) -> RowFilter:
     """The steps of some videos, at one level or at all."""
-    return RowFilter(videos, exclude, () if level is None else (level,), only_steps=level is None)
+    return RowFilter(videos, levels=() if level is None else (level,), only_steps=level is None)
 
 
-def check_num(num: int) -> None:
-    """Raise InputError unless the number of results is at least 1."""
-    if num < 1:
-        raise InputError(f"-n must be at least 1, got {num}")
+def search_steps(
+    tables: CorpusTables,
+    query: StepQuery,
+    vector: np.ndarray | None,
+    score: ScoreSummaries | None = None,
+    spoken: Sequence[SpokenMoment] | None = None,
+) -> list[Hit]:
+    """The steps nearest to a vector, or without one those in which something is said.
 
-
-def search_steps(tables: CorpusTables, query: StepQuery) -> list[Hit]:
-    """The steps nearest to a query. Of overlapping hits in one video, only the best is kept."""
-    num, vector, width = query.num, query.vector, tables.width()
-    check_num(num)
+    Of overlapping hits in one video, only the best is kept.
+    """
+    width = tables.width()
     if vector is not None and width is not None and len(vector) != width:
         raise InputError(
             f"{tables.uri}: its vectors have {width} numbers, the query has {len(vector)}; use the model of the corpus"
         )
-    num_rows = OVERSAMPLING * num if query.score is None else max(OVERSAMPLING * num, MIN_SCORED_ROWS)
-    columns = [*HIT_COLUMNS, *(["summary"] if query.score is not None else [])]
-    where = step_filter(query.videos, query.level, query.exclude)
-    moments = _best_moments(tables, query.spoken, query.level) if query.spoken else {}
+    num_rows = max(OVERSAMPLING * query.num, 0 if score is None else MIN_SCORED_ROWS)
+    columns = ["uid", *HIT_COLUMNS, *(["summary"] if score is not None else [])]
+    where = step_filter(query.videos, query.level)
+    moments = _best_moments(tables, spoken, query.level) if spoken else {}
     spoken_rows = _rows_of_steps(tables, list(moments), columns, vector) if moments else []
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
-        near = {_row_key(row) for row in rows}
-        candidates = _score_rows([*rows, *(row for row in spoken_rows if _row_key(row) not in near)], query.score)
-        if query.spoken is not None:
-            candidates = [join_speech(hit, moments.get(hit.key)) for hit in candidates]
-        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), num)
-        if len(hits) >= num or len(rows) < num_rows:  # enough hits, or no more rows
+        near = {row["uid"] for row in rows}
+        candidates = _score_rows([*rows, *(row for row in spoken_rows if row["uid"] not in near)], score)
+        if spoken is not None:
+            candidates = [join_speech(hit, moments.get(hit.uid)) for hit in candidates]
+        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), query.num)
+        if len(hits) >= query.num or len(rows) < num_rows:  # enough hits, or no more rows
             return hits
         num_rows *= 4
 
 
-def find_spoken(
-    tables: CorpusTables, vector: np.ndarray, num_hits: int, rows: RowFilter, exact: bool = False
-) -> list[SpokenMoment]:
+def find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> list[SpokenMoment]:
     """The moments at which a text is most likely said, best first."""
     moments = []
-    for row in tables.nearest(vector, rows, SPEECH_COLUMNS, WINDOWS_PER_HIT * num_hits, exact, SPEECH):
+    num = WINDOWS_PER_HIT * query.num
+    for row in tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH):
         probability = float(spoken_probability(np.array(1 - row["_distance"])))
         if probability >= MIN_SPOKEN_PROBABILITY:
             quote = shorten_quote(row["text"])
@@ -130,34 +131,27 @@ def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
     return replace(hit, score=score, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
 
 
-def _row_key(row: dict[str, Any]) -> tuple[str, int, str]:
-    return row["video"], row["level"], row["step"]
-
-
-def _best_moments(
-    tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None
-) -> dict[tuple[str, int, str], SpokenMoment]:
+def _best_moments(tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None) -> dict[str, SpokenMoment]:
     """The best moment of each step in which something is said, at one level or the finest of each video."""
     names = list(dict.fromkeys(moment.video for moment in spoken))
     by_video = defaultdict(list)
     for row in tables.read(step_filter(names, level), HIT_COLUMNS).to_pylist():
         by_video[row["video"]].append(Hit.from_row(row, 0.0))
-    best: dict[tuple[str, int, str], SpokenMoment] = {}
+    best: dict[str, SpokenMoment] = {}
     for moment in spoken:  # the most likely first
         steps = by_video[moment.video]
         finest = max((step.level for step in steps), default=0)
         middle_s = (moment.start_s + moment.end_s) / 2
         inside = [step for step in steps if step.level == finest and step.start_s <= middle_s < step.end_s]
         if inside:
-            best.setdefault(inside[0].key, moment)
+            best.setdefault(inside[0].uid, moment)
     return best
 
 
 def _rows_of_steps(
-    tables: CorpusTables, keys: Sequence[tuple[str, int, str]], columns: list[str], vector: np.ndarray | None
+    tables: CorpusTables, uids: Sequence[str], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
     """Rows of steps with the `_distance` of their vectors from a query, or 1 without a query."""
-    uids = [f"{video}\n{level}\n{step}" for video, level, step in keys]
     rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
     for row in rows:
         stored = np.array([row.pop("vector")], dtype=np.float32)
@@ -218,12 +212,9 @@ def find_same_steps(
     name: str,
     level: int,
     time_s: float,
-    num: int,
-    videos: Sequence[str] = (),
-    exact: bool = False,
+    query: StepQuery,
 ) -> tuple[Hit, list[Hit]] | None:
     """The step of a video at a moment, and the steps of other videos that are most likely the same."""
-    check_num(num)
     by_level = {s.hits[0].level: s for s in read_step_sequences(tables, RowFilter([name], levels=(VIDEO_LEVEL, level)))}
     own = by_level.get(level)
     at_time = [i for i, hit in enumerate(own.hits) if hit.start_s <= time_s < hit.end_s] if own is not None else []
@@ -232,7 +223,7 @@ def find_same_steps(
     index = at_time[0]
     step, vector = own.hits[index], own.vectors[index]
     whole = by_level.get(VIDEO_LEVEL, own).vectors[0]
-    names = _candidate_videos(tables, RowFilter(videos, name, (level,)), vector, whole, exact)
+    names = _candidate_videos(tables, RowFilter(query.videos, name, (level,)), vector, whole, query.exact)
     others = read_step_sequences(tables, RowFilter(names, levels=(level,))) if names else []
     others = [steps.around(int(cosine_similarity(steps.vectors, vector[None])[:, 0].argmax())) for steps in others]
     near = own.around(index)
@@ -243,7 +234,7 @@ def find_same_steps(
         for part, steps in zip(scores, others, strict=True)
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
-    ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[:num]
+    ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
     return step, [replace(hit, score=float(same_step_probability(score))) for score, hit in ranked]
 
 

@@ -104,7 +104,6 @@ class CorpusTables:
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
-        self._version_without_speech: int | None = None  # version of the steps for which no speech table was found
         try:
             self._db = lancedb.connect(uri)
             is_empty = self.find(STEPS) is None
@@ -119,23 +118,14 @@ class CorpusTables:
         """The latest version of a LanceDB table, or None if it does not exist yet."""
         if name in self._tables:
             self._tables[name].checkout_latest()
-        elif name == STEPS:
-            self._open(name)
-        elif self._version_without_speech != (version := getattr(self.find(STEPS), "version", None)):
-            # Speech is written before steps, so no speech table appears while the steps keep their version.
-            self._open(name)
-            self._version_without_speech = version
+        elif name in self._db.list_tables().tables:
+            try:
+                self._tables[name] = self._db.open_table(name)
+            except ValueError as error:
+                # Without a version, another process is creating the table or was killed while it did.
+                if "not found" not in str(error):
+                    raise
         return self._tables.get(name)
-
-    def _open(self, name: TableName) -> None:
-        if name not in self._db.list_tables().tables:
-            return
-        try:
-            self._tables[name] = self._db.open_table(name)
-        except ValueError as error:
-            if "not found" not in str(error):
-                raise
-            # The folder has no version yet: another process is creating the table or was killed while it did.
 
     def get(self, name: TableName) -> Any:
         """The latest version of a LanceDB table. Raises InputError if it does not exist."""

@@ -33,7 +33,7 @@ class TokenEmbeddings:
         cache_file = cache_folder("words") / f"{key}.safetensors"
         arrays = read_cached(cache_file, load_arrays)
         if arrays is None:
-            model = MiniLM(weights.get("minilm")).to(device)
+            model = MiniLM(weights.get("minilm"), device)
             rows: list[np.ndarray] = []
             for start in range(0, len(texts), TEXT_BATCH):
                 rows += [row.astype(np.float16) for row in model.encode_tokens(texts[start : start + TEXT_BATCH])]

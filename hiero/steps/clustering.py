@@ -153,9 +153,7 @@ def _components(nearest: np.ndarray) -> np.ndarray:
 
     num = len(nearest)
     graph = coo_matrix((np.ones(num), (np.arange(num), nearest)), shape=(num, num))
-    _, labels = connected_components(graph, directed=False)
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
+    return np.asarray(connected_components(graph, directed=False)[1])
 
 
 def merge_closest(x: np.ndarray, labels: np.ndarray, num: int) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
+from itertools import pairwise
 
 import numpy as np
 
@@ -60,29 +59,21 @@ def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> l
     """Merge every step shorter than `min_nodes`, shortest first, with its more similar neighbour."""
     total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x.astype(np.float64), 0)])
 
-    def mean(start: int, end: int) -> np.ndarray:
-        return unit_vectors((total[end] - total[start]) / (end - start))
+    edges = np.array(boundaries)
 
-    # Steps are a linked list of their boundaries, with a queue of their lengths.
-    after = dict(itertools.pairwise(boundaries))
-    before = {end: start for start, end in after.items()}
-    queue = [(end - start, start) for start, end in after.items()]
-    heapq.heapify(queue)
-    while len(after) > 1:
-        length, start = heapq.heappop(queue)
-        if start not in after or after[start] - start != length:  # merged into another step
-            continue
-        if length >= min_nodes:
+    def mean(i: int) -> np.ndarray:
+        return unit_vectors((total[edges[i + 1]] - total[edges[i]]) / (edges[i + 1] - edges[i]))
+
+    while len(edges) > 2:
+        lengths = np.diff(edges)
+        shortest = int(lengths.argmin())
+        if lengths[shortest] >= min_nodes:
             break
-        end = after[start]
-        own = mean(start, end)
-        with_before = float(own @ mean(before[start], start)) if start in before else -np.inf
-        with_after = float(own @ mean(end, after[end])) if end in after else -np.inf
-        removed = start if with_before >= with_after else end
-        first, last = before.pop(removed), after.pop(removed)
-        after[first], before[last] = last, first
-        heapq.heappush(queue, (last - first, first))
-    return sorted({*after, *after.values()})
+        own = mean(shortest)
+        with_before = float(own @ mean(shortest - 1)) if shortest > 0 else -np.inf
+        with_after = float(own @ mean(shortest + 1)) if shortest + 1 < len(lengths) else -np.inf
+        edges = np.delete(edges, shortest if with_before >= with_after else shortest + 1)
+    return edges.tolist()
 
 
 def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
@@ -95,7 +86,7 @@ def group_into_threads(x: np.ndarray, boundaries: list[int]) -> list[int]:
         threads = group_into_threads(x, larger)
         return [threads[i] for i in np.searchsorted(larger, boundaries[:-1], side="right") - 1]
     x = x - x.mean(0)
-    means = unit_vectors(np.stack([x[a:b].mean(0) for a, b in itertools.pairwise(boundaries)]))
+    means = unit_vectors(np.stack([x[a:b].mean(0) for a, b in pairwise(boundaries)]))
     return join_by_average_linkage(np.clip(1 - means @ means.T, 0, None), 1 - THREAD_SIMILARITY)
 
 
@@ -144,5 +135,5 @@ def _make_level(x: np.ndarray, boundaries: list[int], number: int, clock: Clock)
     threads = group_into_threads(x, boundaries)
     return [
         Step(f"{number}.{i}", clock.edge_s(a), clock.edge_s(b), thread)
-        for i, (a, b, thread) in enumerate(zip(boundaries, boundaries[1:], threads, strict=False))
+        for i, ((a, b), thread) in enumerate(zip(pairwise(boundaries), threads, strict=True))
     ]

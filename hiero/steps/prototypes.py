@@ -165,14 +165,16 @@ def normalise_name(text: str) -> str:
 
 def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
     """Learn prototypes of all named steps."""
-    labels: dict[str, tuple[int, str]] = {}
+    labels: dict[str, str] = {}  # by normalised name, as it was first written
     for video in videos:
         for step in video.steps:
-            labels.setdefault(normalise_name(step.text), (len(labels), step.text.strip()))
+            labels.setdefault(normalise_name(step.text), step.text.strip())
     if not labels:
         raise InputError("no step has a name; name the steps of some videos first, or import them (hiero import-steps)")
     if len(labels) > MAX_LABELS:
         raise InputError(f"steps must have at most {MAX_LABELS} different names, got {len(labels)}")
+    numbers = {name: number for number, name in enumerate(labels)}
+    spans = [[(numbers[normalise_name(step.text)], *video.span(step)) for step in video.steps] for video in videos]
     means, readouts = {}, {}
     for view in sorted(set.intersection(*(set(video.views) for video in videos))):
         sums = np.zeros((len(labels), videos[0].views[view].shape[1]))
@@ -181,14 +183,12 @@ def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
         total = np.zeros(sums.shape[1])
         lengths = np.zeros(len(labels))
         num_nodes = 0
-        for video in videos:
+        for video, video_spans in zip(videos, spans, strict=True):
             rows = video.views[view].astype(np.float64)
             gram += rows.T @ rows
             total += rows.sum(0)
             num_nodes += len(rows)
-            for step in video.steps:
-                number = labels[normalise_name(step.text)][0]
-                start, end = video.span(step)
+            for number, start, end in video_spans:
                 inside[number] += rows[start:end].sum(0)
                 lengths[number] += end - start
                 sums[number] += unit_vectors(rows[start:end].mean(0))
@@ -197,12 +197,12 @@ def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
         weights = np.linalg.solve(gram / num_nodes + RIDGE * np.eye(len(gram)), covariance.T).T
         means[view] = unit_vectors(sums).astype(np.float32)
         readouts[view] = (weights / np.sqrt(np.maximum(shares, 1e-4))[:, None]).astype(np.float32)
-    positions = []
-    for video in videos:
-        for step in video.steps:
-            start, end = video.span(step)
-            middle, length = (start + end) / 2 / video.num_nodes, (end - start) / video.num_nodes
-            positions.append((middle, length, labels[normalise_name(step.text)][0]))
-    array = np.array(positions)
-    num_steps = np.bincount(array[:, 2].astype(int), minlength=len(labels))
-    return StepPrototypes(tuple(text for _, text in labels.values()), num_steps, means, readouts, array)
+    positions = np.array(
+        [
+            ((start + end) / 2 / video.num_nodes, (end - start) / video.num_nodes, number)
+            for video, video_spans in zip(videos, spans, strict=True)
+            for number, start, end in video_spans
+        ]
+    )
+    num_steps = np.bincount(positions[:, 2].astype(int), minlength=len(labels))
+    return StepPrototypes(tuple(labels.values()), num_steps, means, readouts, positions)

@@ -1,6 +1,6 @@
 """MiniLM without torch and transformers, whose import takes seconds, so that a question is answered fast.
 
-The arrays are numpy's, or torch's after `to`: the same code computes on both. Training uses
+The arrays are numpy's or, with a device, torch's: the same code computes on both. Training uses
 transformers, and a test checks that all give the same vectors.
 """
 
@@ -33,7 +33,7 @@ MAX_NUMPY_TEXTS = 128  # number of texts from which importing torch is faster
 class MiniLM:
     """Sentences to unit vectors (N, 384): the mean over tokens of a 6-layer BERT."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: Any = None) -> None:
         self.state: dict[str, Any] = {
             name: value.astype(np.float32, copy=False)
             for name, value in load_arrays(folder / "model.safetensors").items()
@@ -42,20 +42,14 @@ class MiniLM:
         self.tokenizer = word_pieces(folder / "tokenizer.json")
         self.num_layers = 1 + max(int(name.split(".")[2]) for name in self.state if name.startswith("encoder.layer."))
         self.size = self.state["embeddings.word_embeddings.weight"].shape[1]
-        self.device: Any = None
-
-    def to(self, device: Any) -> MiniLM:
-        """Compute with torch on a device from now on."""
-        import torch
-
-        state = dict(self.state)  # a copy, because another thread may be computing
-        if self.device is None:  # a CPU multiplies by (in, out) 10 % faster than by (out, in)
-            for name, value in state.items():
-                if name.startswith("encoder.layer.") and value.ndim == 2:
-                    state[name] = np.ascontiguousarray(value.T)
-        self.state = {name: torch.as_tensor(value).to(device) for name, value in state.items()}
         self.device = device
-        return self
+        if device is not None:
+            import torch
+
+            for name, value in self.state.items():
+                if name.startswith("encoder.layer.") and value.ndim == 2:
+                    value = np.ascontiguousarray(value.T)  # a CPU multiplies by (in, out) 10 % faster than by (out, in)
+                self.state[name] = torch.as_tensor(value).to(device)
 
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
         """Vectors of the texts, (n, 384). Texts of similar length share a batch, so that little is padded."""
@@ -84,7 +78,7 @@ class MiniLM:
         return out
 
     def _compute(self, function: Callable[[Any, Any], Any], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """Call a function with arrays or, after `to`, with tensors on the device."""
+        """Call a function with arrays, or with tensors on the device."""
         if self.device is None:
             return np.asarray(function(ids, mask))
         import torch
@@ -125,9 +119,8 @@ class MiniLM:
             return x @ weight.T + bias
         import torch
 
-        return torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight).reshape(
-            *x.shape[:-1], -1
-        )  # `to` transposes weights
+        rows = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight)  # the weights are transposed
+        return rows.reshape(*x.shape[:-1], -1)
 
     def _norm(self, x: Any, name: str) -> Any:
         if not isinstance(x, np.ndarray):
@@ -147,15 +140,14 @@ class MiniLMEncoder:
 
     def __init__(self, device: Any = None) -> None:
         self.device = device
-        self._model: MiniLM | None = None
+        self._load = cache(lambda device: MiniLM(weights.get("minilm"), device))
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (n, 384). Without a device, numpy encodes a few texts, and torch on the CPU a long list."""
-        if self._model is None:
-            self._model = MiniLM(weights.get("minilm"))
-        if self._model.device is None and (self.device is not None or len(texts) > MAX_NUMPY_TEXTS):
-            self._model.to(self.device or "cpu")
-        return self._model.encode(texts)
+        return self._load(self.device or ("cpu" if len(texts) > MAX_NUMPY_TEXTS else None)).encode(texts)
+
+
+_encoder = MiniLMEncoder()
 
 
 def encode_minilm(texts: Sequence[str]) -> np.ndarray:
@@ -167,14 +159,8 @@ def _encode_new(texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts that are not cached. Those of the bundled labels come with the package."""
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
-    new = dict(zip(others, _encoder(len(others) > MAX_NUMPY_TEXTS).encode(others) if others else (), strict=True))
+    new = dict(zip(others, _encoder.encode(others) if others else (), strict=True))
     return np.stack([new[text] if text in new else shipped[text_digest(text)].astype(np.float32) for text in texts])
-
-
-@cache
-def _encoder(many: bool) -> MiniLMEncoder:
-    """One encoder for numpy and one for torch: other threads may use an encoder while it switches."""
-    return MiniLMEncoder("cpu" if many else None)
 
 
 @cache

@@ -52,9 +52,6 @@ class TextCache:
     def __init__(self, key: str, folder: Path | None = None) -> None:
         self.file = (folder or self._default_folder or home() / "text") / key / FILE_NAME
 
-    def __len__(self) -> int:
-        return self._use(lambda database: int(database.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
-
     def encode(
         self,
         texts: Sequence[str],
@@ -73,12 +70,12 @@ class TextCache:
         while missing:
             chunk, missing = missing[:CHUNK], missing[CHUNK:]
             rows = encode([by_digest[digest] for digest in chunk]).astype(np.float16)
-            # Vectors of another size come from another encoder.
-            outdated = {digest for digest, vector in vectors.items() if len(vector) != rows.shape[1]}
-            missing += [digest for digest in vectors if digest in outdated]
+            if vectors and len(next(iter(vectors.values()))) != rows.shape[1]:  # vectors of another encoder
+                missing += vectors
+                vectors = {}
             new = dict(zip(chunk, rows, strict=True))
             self._save(new)
-            vectors = {digest: vector for digest, vector in vectors.items() if digest not in outdated} | new
+            vectors |= new
             progress(len(chunk))
         return np.stack([vectors[digest] for digest in digests])
 
@@ -122,16 +119,13 @@ class TextCache:
         except sqlite3.DatabaseError as error:
             # A missing table is not damage: another process may be creating it.
             if not isinstance(error, sqlite3.OperationalError) or "column" in str(error):
-                self._remove()
+                # The journal goes first: it would damage another database.
+                for file in (self.file.with_name(f"{FILE_NAME}-journal"), self.file):
+                    with suppress(OSError):
+                        file.unlink()
         except OSError:
             pass
         return default
-
-    def _remove(self) -> None:
-        # The journal goes first: it would damage another database.
-        for file in (self.file.with_name(f"{FILE_NAME}-journal"), self.file):
-            with suppress(OSError):
-                file.unlink()
 
 
 def text_digest(text: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -129,24 +130,23 @@ def test_the_line_of_the_open_step(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((32, 24)))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "32")
     display = watch._Display("cam", as_json=False)
-    display.wait()
     closed = Step("0.0", 0.0, 8.0, 0, label="wash\x1b[31m")
-    display.update(LiveUpdate(20.0, (closed,), (Step("0.1", 8.0, 20.0, 1, label="切" * 20),), 3.0))
-    display.message("slow")
-    display.end()
+    with display:
+        display.update(LiveUpdate(20.0, (closed,), (Step("0.1", 8.0, 20.0, 1, label="切" * 20),), 3.0))
+        display.message("slow")
     display.message("done")
-    erase = "\r\x1b[2K"
-    line = "   0:20  " + "切" * 11  # 9 and 22 cells: the 32nd stays free
-    assert terminal.getvalue().split(erase) == [
-        "",
-        "cam: waiting for its first seco",
-        "   from       to  thread  step\n   0:00     0:08       0  wash?[31m\n",
+    shown = re.sub(r"\x1b\[(\?25[hl]|1A|0m)", "", terminal.getvalue())  # the cursor, hidden and moved
+    line = "   0:20  " + "切" * 11 + "…"  # 9, 22 and 1 cells
+    assert shown.split("\r\x1b[2K") == [
+        "cam: waiting for its first seco…",
+        "   from       to  thread  step\ncam: waiting for its first seco…",
+        "   0:00     0:08       0  wash?[31m\ncam: waiting for its first seco…",
         line,
-        "hiero: slow\n",
-        line,
-        "",
+        f"hiero: slow\n{line}",
+        f"{line}\n",
         "hiero: done\n",
     ]
 

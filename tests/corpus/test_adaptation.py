@@ -169,7 +169,11 @@ def test_annotations_instead_of_edits(files, tmp_path):
 
 
 def test_steps_with_names():
-    fine = (Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a"), Step("1.1", 4.0, 6.0, 1, parent="0.0"), Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True))  # fmt: skip  # noqa: E501
+    fine = (
+        Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a"),
+        Step("1.1", 4.0, 6.0, 1, parent="0.0"),
+        Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True),
+    )
     coarse = (
         Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c"),
         Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b"),
@@ -190,9 +194,9 @@ def test_narrations_are_spread_over_steps(tmp_path):
 
 
 def test_nothing_corrected(files):
+    with pytest.raises(InputError, match="none of the videos has corrected steps"):
+        find_corrections({"v2": files["v2"]})
     engine = hiero.load("hiero-k400", backbone="default", device="cpu")
-    with pytest.raises(InputError, match="corrected steps"):
-        adapt(engine, [], lambda reader, path: reader.read(path), files["v0"].path.parent / "out")
     video = engine.read(files["v0"], cache=False)
     with pytest.raises(InputError, match="no step has a name"):
         learn_from_videos([(video, [])])

@@ -7,6 +7,7 @@ import pytest
 
 from hiero.corpus import searching
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
+from hiero.corpus.searching import StepQuery
 from hiero.corpus.table import STEPS, VIDEO_LEVEL, CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
@@ -102,7 +103,7 @@ def test_steps_without_the_row_of_their_video(corpus, tmp_path):
     rows = rows.filter([place != ("a", VIDEO_LEVEL) for place in places])
     tables = CorpusTables(str(tmp_path / "damaged"), create=True)
     tables.replace(STEPS, [], rows)
-    step, hits = searching.find_same_steps(tables, "a", 1, 30.0, 3)
+    step, hits = searching.find_same_steps(tables, "a", 1, 30.0, StepQuery(3))
     assert step.start_s == 20.0
     assert [(hit.video, hit.start_s) for hit in hits] == compare_all(corpus, "a", 1)[0][:3]
-    assert searching.find_same_steps(tables, "z", 1, 30.0, 3) is None
+    assert searching.find_same_steps(tables, "z", 1, 30.0, StepQuery(3)) is None

@@ -47,7 +47,7 @@ def towers(tmp_path_factory):
     (folder / "tokenizer.json").write_text("")
     patch = pytest.MonkeyPatch()
     patch.setattr(minilm, "word_pieces", lambda _: Letters())
-    yield minilm.MiniLM(folder), minilm.MiniLM(folder).to("cpu"), theirs
+    yield minilm.MiniLM(folder), minilm.MiniLM(folder, "cpu"), theirs
     patch.undo()
 
 
