@@ -131,7 +131,7 @@ def test_the_line_of_the_open_step(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "32")
+    monkeypatch.setenv("COLUMNS", "40")
     display = watch._Display("cam", as_json=False)
     closed = Step("0.0", 0.0, 8.0, 0, label="wash\x1b[31m")
     with display:
@@ -139,11 +139,11 @@ def test_the_line_of_the_open_step(monkeypatch):
         display.message("slow")
     display.message("done")
     shown = re.sub(r"\x1b\[(\?25[hl]|1A|0m)", "", terminal.getvalue())  # the cursor, hidden and moved
-    line = "   0:20  " + "切" * 11 + "…"  # 9, 22 and 1 cells
+    line = "   0:20  " + "切" * 15 + "…"  # 9, 30 and 1 cells
     assert shown.split("\r\x1b[2K") == [
-        "cam: waiting for its first seco…",
-        "   from       to  thread  step\ncam: waiting for its first seco…",
-        "   0:00     0:08       0  wash?[31m\ncam: waiting for its first seco…",
+        "cam: waiting for its first seconds",
+        "   from       to  thread  step\ncam: waiting for its first seconds",
+        "   0:00     0:08       0  wash?[31m\ncam: waiting for its first seconds",
         line,
         f"hiero: slow\n{line}",
         f"{line}\n",
