@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import tomllib
 from collections.abc import Iterable
@@ -19,6 +20,15 @@ MAX_LAYERS = 64
 MAX_SIZE = 2**16  # maximum width of a layer
 MAX_COUNT = 10**6  # maximum number of threads, sample points, epochs, or examples per step
 MAX_PARAMETERS = 10**9  # 4 GB of weights, and four times that in training
+SIZES = ("input_size", "hidden_size", "embedding_size", "text_size", "gate_size", "lora_rank", "lora_alpha")
+COUNTS = ("num_threads", "epochs", "batch_size", "accumulate")
+RANGES = {  # smallest and largest value of a setting, in any of the dataclasses below
+    **dict.fromkeys(SIZES, (1, MAX_SIZE)),
+    **dict.fromkeys(COUNTS, (1, MAX_COUNT)),
+    "num_layers": (1, MAX_LAYERS),
+    "depth": (0, MAX_DEPTH),
+}
+POSITIVE = ("radius_s", "thread_radius", "kappa", "alpha", "temperature", "lr", "clip", "window_s")
 
 
 class Config:
@@ -26,6 +36,23 @@ class Config:
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     _nested: ClassVar[dict[str, Any]] = {}  # builds the fields that are dataclasses themselves
+
+    def __post_init__(self) -> None:
+        for name, hint in _type_hints(type(self)).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                choices = ", ".join(get_args(hint))
+                raise InputError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+            if name in RANGES:
+                self._check_range(name, *RANGES[name])
+            if name in POSITIVE and not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
+
+    def _check_range(self, name: str, least: int, most: int) -> None:
+        value = getattr(self, name)
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, got {value}")
+        if value > most:
+            raise InputError(f"{name} must be at most {most}, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in JSON and TOML."""
@@ -45,7 +72,7 @@ class Config:
             }
         except TypeError as error:  # an unknown setting of a Clock, which is not a Config
             raise InputError(f"{cls.__name__}: {error}") from error
-        hints = get_type_hints(cls)
+        hints = _type_hints(cls)
         for name, value in values.items():
             is_infinite = isinstance(value, float) and not math.isfinite(value)
             if name not in nested and (is_infinite or not _has_type(value, hints[name])):
@@ -55,6 +82,9 @@ class Config:
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed."""
         return dataclasses.replace(self, **changes)
+
+
+_type_hints = functools.cache(get_type_hints)
 
 
 def _has_type(value: Any, hint: Any) -> bool:
@@ -147,17 +177,12 @@ class ModelConfig(Config):
     _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
 
     def __post_init__(self) -> None:
-        for name in ("input_size", "hidden_size", "embedding_size", "text_size", "gate_size"):
-            _check_range(self, name, 1, MAX_SIZE)
-        _check_range(self, "num_layers", 1, MAX_LAYERS)
-        _check_range(self, "num_threads", 1, MAX_COUNT)
-        _check_range(self, "depth", 0, MAX_DEPTH)
+        super().__post_init__()
         if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
             size = f"{self.num_parameters / 1e9:.1f} billion parameters"
             raise InputError(f"the network must have at most 1 billion parameters, got {size}; reduce hidden_size")
-        _check_positive(self, "radius_s", "thread_radius", "kappa")
         if self.sample_points is not None:  # at least one point per thread
-            _check_range(self, "sample_points", self.num_threads, MAX_COUNT)
+            self._check_range("sample_points", self.num_threads, MAX_COUNT)
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
 
@@ -197,8 +222,7 @@ class LossConfig(Config):
     """Compare threads after h_v, as in the paper, instead of before it, as in the release."""
 
     def __post_init__(self) -> None:
-        _check_positive(self, "alpha", "temperature")
-        _check_choice(self, "mode", ("v2t", "t2v", "sym"))
+        super().__post_init__()
         if not 0 <= self.inside <= 1:
             raise InputError(f"inside must be between 0 and 1, got {self.inside}")
 
@@ -216,11 +240,6 @@ class TextConfig(Config):
     lora_alpha: int = 32
     drop_tags: bool = False
     """Remove the actor tags of Ego4D ("#C C", "#O X") from the texts."""
-
-    def __post_init__(self) -> None:
-        _check_choice(self, "mode", ("frozen", "lora", "full"))
-        for name in ("lora_rank", "lora_alpha"):
-            _check_range(self, name, 1, MAX_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,13 +267,9 @@ class RunConfig(Config):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_choice(self, "precision", ("auto", "float32", "bfloat16"))
-        _check_choice(self, "optimizer", ("adam", "adamw"))
-        for name in ("epochs", "batch_size", "accumulate"):
-            _check_range(self, name, 1, MAX_COUNT)
+        super().__post_init__()
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
-        _check_positive(self, "lr", "clip")
 
 
 @dataclass(frozen=True)
@@ -278,29 +293,6 @@ class TrainConfig(RunConfig):
         "losses": LossConfig.from_dict,
         "text": TextConfig.from_dict,
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive(self, "window_s")
-
-
-def _check_range(config: Any, name: str, least: int, most: int) -> None:
-    value = getattr(config, name)
-    if value < least:
-        raise InputError(f"{name} must be at least {least}, got {value}")
-    if value > most:
-        raise InputError(f"{name} must be at most {most}, got {value}")
-
-
-def _check_positive(config: Any, *names: str) -> None:
-    for name in names:
-        if not getattr(config, name) > 0:
-            raise InputError(f"{name} must be positive, got {getattr(config, name)}")
-
-
-def _check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
-    if getattr(config, name) not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(config, name)!r}")
 
 
 def read_preset(name: str) -> dict[str, Any]:

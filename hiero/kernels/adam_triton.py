@@ -20,8 +20,9 @@ from hiero.errors import InputError
 BLOCK_SIZE = 512  # numbers per program; on an H200 1,024 take 1.3 times as long, 4,096 twice
 NORM_EPS = 1e-6  # as in clip_grad_norm_
 # Columns of the table of addresses, which has a row for each parameter. Address 0 means none.
-TABLE_COLUMNS = range(7)
-PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT = TABLE_COLUMNS
+NUM_COLUMNS = tl.constexpr(7)
+PARAMETER, MEAN, SQUARE, COPY, RATE, STEP, GRADIENT = map(tl.constexpr, range(7))
+SIZE = tl.constexpr(BLOCK_SIZE)
 
 
 class ClippedAdam:
@@ -61,24 +62,21 @@ class ClippedAdam:
         group = self.optimizer.param_groups[0]
         for i, (parameter, copy) in enumerate(self.parameters):
             gradient = (parameter if copy is None else copy).grad
-            self.host_table[i, GRADIENT] = 0 if gradient is None else gradient.data_ptr()
+            self.host_table[i, GRADIENT.value] = 0 if gradient is None else gradient.data_ptr()
         # A recorded copy is read again at each replay. Otherwise it must finish before the next step writes.
         self.table.copy_(self.host_table, non_blocking=torch.cuda.is_current_stream_capturing())
         grid = (len(self.blocks),)
-        _sum_squares[grid](
-            self.table, self.sizes, self.blocks, self.squares, len(TABLE_COLUMNS), GRADIENT, COPY, BLOCK_SIZE
-        )
+        _sum_squares[grid](self.table, self.sizes, self.blocks, self.squares)
         torch._foreach_add_(self.steps, 1)
         tensors = self.table, self.sizes, self.decays, self.blocks, self.squares.sum()
         is_decoupled = isinstance(self.optimizer, torch.optim.AdamW)
-        settings = self.clip, NORM_EPS, *group["betas"], group["eps"], is_decoupled
-        _update[grid](*tensors, *settings, len(TABLE_COLUMNS), *TABLE_COLUMNS, BLOCK_SIZE)
+        _update[grid](*tensors, self.clip, NORM_EPS, *group["betas"], group["eps"], is_decoupled)
         for parameter, copy in self.parameters:
             (parameter if copy is None else copy).grad = None
 
 
 @triton.jit
-def _load_gradient(row, offset, inside, GRADIENT: tl.constexpr, COPY: tl.constexpr):
+def _load_gradient(row, offset, inside):
     """The gradient in single precision; zeros for a parameter without one."""
     address = tl.load(row + GRADIENT)
     present = inside & (address != 0)
@@ -90,45 +88,22 @@ def _load_gradient(row, offset, inside, GRADIENT: tl.constexpr, COPY: tl.constex
 
 
 @triton.jit
-def _sum_squares(
-    table, sizes, blocks, squares, COLUMNS: tl.constexpr, GRADIENT: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr
-):
+def _sum_squares(table, sizes, blocks, squares):
     block = tl.program_id(0)
     index = tl.load(blocks + 2 * block)
     offset = tl.load(blocks + 2 * block + 1) + tl.arange(0, SIZE)
-    gradient = _load_gradient(table + index * COLUMNS, offset, offset < tl.load(sizes + index), GRADIENT, COPY)
+    gradient = _load_gradient(table + index * NUM_COLUMNS, offset, offset < tl.load(sizes + index))
     tl.store(squares + block, tl.sum(gradient * gradient, axis=0))
 
 
 @triton.jit
-def _update(
-    table,
-    sizes,
-    decays,
-    blocks,
-    square_sum,
-    clip,
-    norm_eps,
-    beta_1,
-    beta_2,
-    eps,
-    DECOUPLED: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    PARAMETER: tl.constexpr,
-    MEAN: tl.constexpr,
-    SQUARE: tl.constexpr,
-    COPY: tl.constexpr,
-    RATE: tl.constexpr,
-    STEP: tl.constexpr,
-    GRADIENT: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+def _update(table, sizes, decays, blocks, square_sum, clip, norm_eps, beta_1, beta_2, eps, DECOUPLED: tl.constexpr):
     block = tl.program_id(0)
     index = tl.load(blocks + 2 * block)
     offset = tl.load(blocks + 2 * block + 1) + tl.arange(0, SIZE)
-    row = table + index * COLUMNS
+    row = table + index * NUM_COLUMNS
     inside = (offset < tl.load(sizes + index)) & (tl.load(row + GRADIENT) != 0)
-    gradient = _load_gradient(row, offset, inside, GRADIENT, COPY)
+    gradient = _load_gradient(row, offset, inside)
     gradient *= tl.minimum(clip / (tl.sqrt(tl.load(square_sum)) + norm_eps), 1.0)
     parameters = tl.load(row + PARAMETER).to(tl.pointer_type(tl.float32)) + offset
     means = tl.load(row + MEAN).to(tl.pointer_type(tl.float32)) + offset

@@ -16,12 +16,7 @@ from torch import Tensor
 
 from hiero.kernels.gated_messages import refuse_second_derivative
 from hiero.kernels.gated_messages_triton import can_compile
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # a CPU build of torch has no triton
-    triton = None
+from hiero.kernels.triton_support import constexpr, jit, tl, triton
 
 NUM_CHANNELS = 32  # channels per program
 MAX_TABLES = 64  # cached tables of addresses, one for each network and clock
@@ -73,7 +68,7 @@ def _gates(parameters: Sequence[Tensor], distances: Sequence[float], slope: floa
     out = _empty_gates(parameters, distances)
     num_gates, size, hidden_size = _sizes(parameters)
     with torch.cuda.device_of(out):
-        sizes = size, hidden_size, slope, out.shape[1], NUM_CHANNELS, triton.next_power_of_2(hidden_size)
+        sizes = size, hidden_size, slope, out.shape[1], triton.next_power_of_2(hidden_size)
         grid = num_gates, triton.cdiv(size, NUM_CHANNELS)
         _forward[grid](*_find_tables(parameters, distances), out, *sizes)
     return out
@@ -100,7 +95,7 @@ def _gates_backward(
     tables = _find_tables(parameters, distances)
     with torch.cuda.device_of(grad):
         tensors = *tables, grad.contiguous(), out, *gradients[2:], partial_sums
-        sizes = size, hidden_size, slope, num_offsets, NUM_CHANNELS, padded
+        sizes = size, hidden_size, slope, num_offsets, padded
         _backward[(num_gates, num_blocks)](*tensors, *sizes)
         hidden_sizes = num_blocks, hidden_size, slope, num_offsets, padded
         _backward_hidden[(num_gates,)](*tables, partial_sums, *gradients[:2], *hidden_sizes)
@@ -135,109 +130,124 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None, None]:
 _gates.register_autograd(_differentiate, setup_context=_save)
 
 
-if triton is not None:
+# The kernels
 
-    @triton.jit
-    def _address(table, number):  # type: ignore[no-untyped-def]
-        """Address of parameter W₁, b₁, W₂ or b₂ of the gate of this program."""
-        return tl.load(table + 4 * tl.program_id(0) + number).to(tl.pointer_type(tl.float32))
+CHANNELS = constexpr(NUM_CHANNELS)
 
-    @triton.jit
-    def _load_vector(at, index, size):  # type: ignore[no-untyped-def]
-        return tl.load(at + index, mask=index < size, other=0.0)
 
-    @triton.jit
-    def _hidden_units(w1, b1, distance, slope):  # type: ignore[no-untyped-def]
-        value = w1 * distance + b1
-        return tl.where(value > 0, value, value * slope)
+@jit
+def _address(table, number):  # type: ignore[no-untyped-def]
+    """Address of parameter W₁, b₁, W₂ or b₂ of the gate of this program."""
+    return tl.load(table + 4 * tl.program_id(0) + number).to(tl.pointer_type(tl.float32))
 
-    @triton.jit
-    def _tanh(x):  # type: ignore[no-untyped-def]
-        """Accurate also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
-        square = x * x
-        small = x * (1.0 + square * (-1.0 / 3 + square * (2.0 / 15 + square * (-17.0 / 315 + square * (62.0 / 2835)))))
-        return tl.where(tl.abs(x) < 0.25, small, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _forward(  # type: ignore[no-untyped-def]
-        table, distances, out, size, hidden_size, slope, O: tl.constexpr, CHANNELS: tl.constexpr, HIDDEN: tl.constexpr
-    ):
-        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
-        channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-        w1 = _load_vector(_address(table, 0), unit, hidden_size)
-        b1 = _load_vector(_address(table, 1), unit, hidden_size)
-        mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
-        w2 = tl.load(_address(table, 2) + channel[:, None] * hidden_size + unit[None, :], mask=mask, other=0.0)
-        b2 = _load_vector(_address(table, 3), channel, size)
-        for o in range(O):
-            hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
-            value = _tanh(tl.sum(w2 * hidden[None, :], axis=1) + b2)
-            tl.store(out + (gate * O + o) * size + channel, value, mask=channel < size)
+@jit
+def _load_vector(at, index, size):  # type: ignore[no-untyped-def]
+    return tl.load(at + index, mask=index < size, other=0.0)
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _backward(  # type: ignore[no-untyped-def]
-        table,
-        distances,
-        grad,
-        out,
-        grad_weight,
-        grad_bias,
-        partial_sums,
-        size,
-        hidden_size,
-        slope,
-        O: tl.constexpr,
-        CHANNELS: tl.constexpr,
-        HIDDEN: tl.constexpr,
-    ):
-        """Gradient of the second layer. `partial_sums` (G, blocks, O, H) is that of hidden units by block."""
-        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
-        channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-        w1 = _load_vector(_address(table, 0), unit, hidden_size)
-        b1 = _load_vector(_address(table, 1), unit, hidden_size)
-        mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
-        at = channel[:, None] * hidden_size + unit[None, :]
-        w2 = tl.load(_address(table, 2) + at, mask=mask, other=0.0)
-        weight_sum = tl.zeros((CHANNELS, HIDDEN), dtype=tl.float32)
-        bias_sum = tl.zeros((CHANNELS,), dtype=tl.float32)
-        sums = partial_sums + (gate * tl.num_programs(1) + tl.program_id(1)) * O * hidden_size + unit
-        for o in range(O):
-            hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
-            value = _load_vector(out + (gate * O + o) * size, channel, size)
-            inner = _load_vector(grad + (gate * O + o) * size, channel, size) * (1.0 - value * value)
-            weight_sum += inner[:, None] * hidden[None, :]
-            bias_sum += inner
-            tl.store(sums + o * hidden_size, tl.sum(inner[:, None] * w2, axis=0), mask=unit < hidden_size)
-        tl.store(grad_weight + gate * size * hidden_size + at, weight_sum, mask=mask)
-        tl.store(grad_bias + gate * size + channel, bias_sum, mask=channel < size)
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _backward_hidden(  # type: ignore[no-untyped-def]
-        table,
-        distances,
-        partial_sums,
-        grad_weight,
-        grad_bias,
-        num_blocks,
-        hidden_size,
-        slope,
-        O: tl.constexpr,
-        HIDDEN: tl.constexpr,
-    ):
-        """Gradient of the first layer."""
-        gate, unit = tl.program_id(0), tl.arange(0, HIDDEN)
-        w1 = _load_vector(_address(table, 0), unit, hidden_size)
-        b1 = _load_vector(_address(table, 1), unit, hidden_size)
-        weight_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
-        bias_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
-        for o in range(O):
-            distance = tl.load(distances + gate * O + o)
-            total = tl.zeros((HIDDEN,), dtype=tl.float32)
-            for block in range(num_blocks):
-                at = partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size
-                total += _load_vector(at, unit, hidden_size)
-            inner = tl.where(w1 * distance + b1 > 0, total, total * slope)
-            weight_sum += inner * distance
-            bias_sum += inner
-        tl.store(grad_weight + gate * hidden_size + unit, weight_sum, mask=unit < hidden_size)
-        tl.store(grad_bias + gate * hidden_size + unit, bias_sum, mask=unit < hidden_size)
+@jit
+def _first_layer(table, hidden_size, HIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The gate of this program, its hidden units, W₁ and b₁."""
+    unit = tl.arange(0, HIDDEN)
+    w1 = _load_vector(_address(table, 0), unit, hidden_size)
+    b1 = _load_vector(_address(table, 1), unit, hidden_size)
+    return tl.program_id(0), unit, w1, b1
+
+
+@jit
+def _second_layer(table, size, hidden_size, unit):  # type: ignore[no-untyped-def]
+    """The channels of this program, and the offsets, mask and values of W₂."""
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    at = channel[:, None] * hidden_size + unit[None, :]
+    mask = (channel < size)[:, None] & (unit < hidden_size)[None, :]
+    return channel, at, mask, tl.load(_address(table, 2) + at, mask=mask, other=0.0)
+
+
+@jit
+def _hidden_units(w1, b1, distance, slope):  # type: ignore[no-untyped-def]
+    value = w1 * distance + b1
+    return tl.where(value > 0, value, value * slope)
+
+
+@jit
+def _tanh(x):  # type: ignore[no-untyped-def]
+    """Accurate also near 0, where 1 − 2 / (e²ˣ + 1) would cancel."""
+    square = x * x
+    small = x * (1.0 + square * (-1.0 / 3 + square * (2.0 / 15 + square * (-17.0 / 315 + square * (62.0 / 2835)))))
+    return tl.where(tl.abs(x) < 0.25, small, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+
+
+@jit  # type: ignore[untyped-decorator]
+def _forward(  # type: ignore[no-untyped-def]
+    table, distances, out, size, hidden_size, slope, O: tl.constexpr, HIDDEN: tl.constexpr
+):
+    gate, unit, w1, b1 = _first_layer(table, hidden_size, HIDDEN)
+    channel, _at, _mask, w2 = _second_layer(table, size, hidden_size, unit)
+    b2 = _load_vector(_address(table, 3), channel, size)
+    for o in range(O):
+        hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
+        value = _tanh(tl.sum(w2 * hidden[None, :], axis=1) + b2)
+        tl.store(out + (gate * O + o) * size + channel, value, mask=channel < size)
+
+
+@jit  # type: ignore[untyped-decorator]
+def _backward(  # type: ignore[no-untyped-def]
+    table,
+    distances,
+    grad,
+    out,
+    grad_weight,
+    grad_bias,
+    partial_sums,
+    size,
+    hidden_size,
+    slope,
+    O: tl.constexpr,
+    HIDDEN: tl.constexpr,
+):
+    """Gradient of the second layer. `partial_sums` (G, blocks, O, H) is that of hidden units by block."""
+    gate, unit, w1, b1 = _first_layer(table, hidden_size, HIDDEN)
+    channel, at, mask, w2 = _second_layer(table, size, hidden_size, unit)
+    weight_sum = tl.zeros((CHANNELS, HIDDEN), dtype=tl.float32)
+    bias_sum = tl.zeros((CHANNELS,), dtype=tl.float32)
+    sums = partial_sums + (gate * tl.num_programs(1) + tl.program_id(1)) * O * hidden_size + unit
+    for o in range(O):
+        hidden = _hidden_units(w1, b1, tl.load(distances + gate * O + o), slope)
+        value = _load_vector(out + (gate * O + o) * size, channel, size)
+        inner = _load_vector(grad + (gate * O + o) * size, channel, size) * (1.0 - value * value)
+        weight_sum += inner[:, None] * hidden[None, :]
+        bias_sum += inner
+        tl.store(sums + o * hidden_size, tl.sum(inner[:, None] * w2, axis=0), mask=unit < hidden_size)
+    tl.store(grad_weight + gate * size * hidden_size + at, weight_sum, mask=mask)
+    tl.store(grad_bias + gate * size + channel, bias_sum, mask=channel < size)
+
+
+@jit  # type: ignore[untyped-decorator]
+def _backward_hidden(  # type: ignore[no-untyped-def]
+    table,
+    distances,
+    partial_sums,
+    grad_weight,
+    grad_bias,
+    num_blocks,
+    hidden_size,
+    slope,
+    O: tl.constexpr,
+    HIDDEN: tl.constexpr,
+):
+    """Gradient of the first layer."""
+    gate, unit, w1, b1 = _first_layer(table, hidden_size, HIDDEN)
+    weight_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
+    bias_sum = tl.zeros((HIDDEN,), dtype=tl.float32)
+    for o in range(O):
+        distance = tl.load(distances + gate * O + o)
+        total = tl.zeros((HIDDEN,), dtype=tl.float32)
+        for block in range(num_blocks):
+            at = partial_sums + ((gate * num_blocks + block) * O + o) * hidden_size
+            total += _load_vector(at, unit, hidden_size)
+        inner = tl.where(w1 * distance + b1 > 0, total, total * slope)
+        weight_sum += inner * distance
+        bias_sum += inner
+    tl.store(grad_weight + gate * hidden_size + unit, weight_sum, mask=unit < hidden_size)
+    tl.store(grad_bias + gate * hidden_size + unit, bias_sum, mask=unit < hidden_size)

@@ -51,10 +51,11 @@ def kmeans(
     early_stop: bool = True,
 ) -> Tensor:
     """Cluster of each point (B, N): the best of several restarts of Lloyd's algorithm from k-means++ seeds."""
+    shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
+    numbers = uniform_hash(*shape, random_state=random_state, device=points.device)
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_PER_VIDEO:
-        labels = _kmeans_by_video(points, num_clusters, random_state, num_restarts, mask, num_iterations)
-        return renumber(labels, num_clusters, mask)
+        return renumber(_kmeans_by_video(points, num_clusters, numbers, mask, num_iterations), num_clusters, mask)
     valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
     points = points * valid[..., None]
     square = points.square().sum(-1)[:, None, :, None]
@@ -64,7 +65,7 @@ def kmeans(
         cross = torch.einsum("bnc,brkc->brnk", points, centres)
         return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0) * valid[:, None, :, None]
 
-    centres = _seed_centres(points, valid, squared_distances, num_clusters, num_restarts, random_state)
+    centres = _seed_centres(points, valid, squared_distances, numbers.to(points.dtype))
     labels = squared_distances(centres).argmin(-1)  # (B, R, N)
     for _ in range(num_iterations):
         member = F.one_hot(labels, num_clusters).to(points.dtype) * valid[:, None, :, None]
@@ -81,32 +82,24 @@ def kmeans(
 
 
 def _kmeans_by_video(
-    points: Tensor, num_clusters: int, random_state: int, num_restarts: int, mask: Tensor | None, num_iterations: int
+    points: Tensor, num_clusters: int, numbers: Tensor, mask: Tensor | None, num_iterations: int
 ) -> Tensor:
     """Labels of each video (B, N) by `kmeans_of_points`."""
-    shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
-    numbers = uniform_hash(*shape, random_state=random_state, device=points.device).numpy()
     labels = torch.zeros(points.shape[:2], dtype=torch.long)
     for i, video in enumerate(points.detach()):
         used = slice(None) if mask is None else mask[i]
         video_labels = kmeans_of_points(
-            video[used].numpy(), num_clusters, numbers, num_iterations, num_workers=torch.get_num_threads()
+            video[used].numpy(), num_clusters, numbers.numpy(), num_iterations, num_workers=torch.get_num_threads()
         )
         labels[i, used] = torch.from_numpy(video_labels)
     return labels
 
 
 def _seed_centres(
-    points: Tensor,
-    valid: Tensor,
-    squared_distances: Callable[[Tensor], Tensor],
-    num_clusters: int,
-    num_restarts: int,
-    random_state: int,
+    points: Tensor, valid: Tensor, squared_distances: Callable[[Tensor], Tensor], numbers: Tensor
 ) -> Tensor:
     """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one with the least inertia."""
-    shape = num_clusters, num_restarts, num_seeding_trials(num_clusters)
-    numbers = uniform_hash(*shape, random_state=random_state, device=points.device).to(points.dtype)
+    num_clusters, num_restarts, _num_trials = numbers.shape
     centres: list[Tensor] = []
     weight = valid[:, None].expand(-1, num_restarts, -1)  # (B, R, N): uniform for the first centre
     nearest = torch.full_like(weight, torch.inf)  # squared distance to the nearest centre
@@ -180,7 +173,8 @@ def _run_lloyd(
 ) -> list[tuple[np.ndarray, float]]:
     """Labels (N,) and inertia of restarts that start with points (R, K) as centres."""
     num_restarts, num_clusters = indices.shape
-    centres = Centres(distances, indices.size)
+    sums = np.zeros((indices.size, distances.rows.shape[1]))  # over the points of each cluster
+    counts = np.zeros(indices.size, dtype=np.int64)
     table = distances.to_points(indices.ravel())
     each = np.arange(table.shape[1])
     running = np.arange(num_restarts)
@@ -189,7 +183,8 @@ def _run_lloyd(
     points, old, new = np.tile(each, num_restarts), None, labels.ravel()
     for step in range(num_iterations + 1):
         if step < num_iterations:
-            centres.move(labels, points, old, new, table)
+            live = _change_sums(sums, counts, distances.rows, points, old, new)
+            table[live] = distances.to_means(sums, counts, live, labels)
             # A minimum is faster than its index, so only points with a nearer centre search for it.
             least = table.reshape(len(running), num_clusters, -1).min(1)
             is_moving = np.maximum(least, 0, out=least) < table[labels, each]
@@ -203,8 +198,8 @@ def _run_lloyd(
             if not goes_on.any():
                 break
             clusters = np.repeat(goes_on, num_clusters)
-            centres.select(clusters)
-            table, running, is_moving = table[clusters], running[goes_on], is_moving[goes_on]
+            sums, counts, table = sums[clusters], counts[clusters], table[clusters]
+            running, is_moving = running[goes_on], is_moving[goes_on]
             labels = labels[goes_on] % num_clusters + np.arange(len(running))[:, None] * num_clusters
         restarts, points = is_moving.nonzero()
         old = labels[is_moving]
@@ -312,24 +307,3 @@ class GramDistances:
         out += self.square64
         out += own / counts[live, None] ** 2
         return out
-
-
-class Centres:
-    """The centres of all restarts as sums over their points."""
-
-    def __init__(self, distances: PointDistances | GramDistances, num_clusters: int) -> None:
-        self.distances = distances
-        self.sums = np.zeros((num_clusters, distances.rows.shape[1]))
-        self.counts = np.zeros(num_clusters, dtype=np.int64)
-
-    def move(
-        self, labels: np.ndarray, points: np.ndarray, old: np.ndarray | None, new: np.ndarray, table: np.ndarray
-    ) -> None:
-        """Move points from old to new clusters and update the distances in the table."""
-        live = _change_sums(self.sums, self.counts, self.distances.rows, points, old, new)
-        table[live] = self.distances.to_means(self.sums, self.counts, live, labels)
-
-    def select(self, clusters: np.ndarray) -> None:
-        """Keep only these clusters, (R · K,) of bool."""
-        self.sums = self.sums[clusters]
-        self.counts = self.counts[clusters]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,7 @@ def _read(path: Path) -> Released:
     raw = read_torch(path, opaque=OMEGACONF | UNUSED_CLASSES)
     if not isinstance(raw, dict) or not {"model", "task", "config"} <= set(raw):
         raise InputError("not a HiERO checkpoint; expected the entries model, task and config")
-    source = resolve_interpolations(to_container(raw["config"]))
+    source = resolve_config(raw["config"])
     _check_settings(source)
     config, losses = _configs(source, raw["model"], raw["task"])
     state, text_encoder = _convert(raw["model"], raw["task"])
@@ -144,63 +143,42 @@ def _check_settings(source: Any) -> None:
             raise InputError(f"trained with model.{name} = {node}; only {expected}, as in the paper, is supported")
 
 
-def to_container(node: Any) -> Any:
-    """Convert a pickled OmegaConf tree to dicts, lists and values."""
-    count_visit = _visit_counter()
+def resolve_config(root: Any) -> Any:
+    """Convert a pickled OmegaConf tree to dicts, lists and values.
 
-    def walk(node: Any) -> Any:
-        count_visit()
-        if not isinstance(node, Opaque):
-            return node
-        state = node.state if isinstance(node.state, dict) else {}
-        if "_val" in state:
-            return walk(state["_val"])
-        content = state.get("_content")
-        if isinstance(content, dict):
-            return {str(key): walk(value) for key, value in content.items()}
-        if isinstance(content, list):
-            return [walk(value) for value in content]
-        return content
+    Interpolations ${a.b} that name another entry of the tree are replaced; others stay as text.
+    """
+    visits = itertools.count(1)
 
-    return walk(node)
-
-
-def resolve_interpolations(tree: Any) -> Any:
-    """Replace interpolations ${a.b} that name another entry of the tree; others stay as text."""
-    count_visit = _visit_counter()
+    def content(node: Any) -> Any:
+        while next(visits) <= MAX_CONFIG_NODES:  # a hostile tree may be endless
+            if not isinstance(node, Opaque):
+                return node
+            state = node.state if isinstance(node.state, dict) else {}
+            node = state.get("_val", state.get("_content"))
+        raise InputError("the configuration of the checkpoint is too large for a HiERO model")
 
     def look_up(name: str, depth: int) -> Any:
-        node = tree
+        node = content(root)
         for part in name.split("."):
             if not isinstance(node, dict) or part not in node:
                 return f"${{{name}}}"
-            node = node[part]
+            node = content(node[part])
         return walk(node, depth + 1)
 
     def walk(node: Any, depth: int = 0) -> Any:
-        count_visit()
         if depth > MAX_INTERPOLATION_DEPTH:
             raise InputError("the configuration of the checkpoint refers to itself")
+        node = content(node)
         if isinstance(node, dict):
-            return {key: walk(value, depth) for key, value in node.items()}
+            return {str(key): walk(value, depth) for key, value in node.items()}
         if isinstance(node, list):
             return [walk(value, depth) for value in node]
         if isinstance(node, str) and (match := re.fullmatch(r"\$\{([\w.]+)\}", node)):
             return look_up(match[1], depth)
         return node
 
-    return walk(tree)
-
-
-def _visit_counter() -> Callable[[], None]:
-    """A function that stops walks through configurations that were built to be endless."""
-    visits = itertools.count(1)
-
-    def count_visit() -> None:
-        if next(visits) > MAX_CONFIG_NODES:
-            raise InputError("the configuration of the checkpoint is too large for a HiERO model")
-
-    return count_visit
+    return walk(root)
 
 
 def _configs(

@@ -173,7 +173,8 @@ ALLOWED: dict[str, Any] = {
 class _RestrictedUnpickler(pickle._Unpickler):
     """Builds the classes in ALLOWED and refuses all others.
 
-    It is Python's own unpickler in Python: that in C allocates as much memory as a pickle asks for.
+    It extends the unpickler of the standard library that is written in Python. The one written in C
+    reserves as much memory as a pickle asks for, which a hostile file could abuse.
     """
 
     def __init__(self, program: IO[bytes], path: Path, opaque: Collection[str], ignore_unknown: bool) -> None:

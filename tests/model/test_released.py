@@ -16,7 +16,7 @@ import torch
 from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
-from hiero.model.released import OMEGACONF, read_released, resolve_interpolations, to_container
+from hiero.model.released import OMEGACONF, read_released, resolve_config
 from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
 
@@ -150,7 +150,7 @@ def test_bombs_are_refused(tmp_path):
         read_torch(archive(tmp_path / "array.pt", array))
     laughs = {"a0": "lol", **{f"a{i}": {"x": f"${{a{i - 1}}}", "y": f"${{a{i - 1}}}"} for i in range(1, 25)}}
     with pytest.raises(InputError, match="too large for a HiERO model"):
-        resolve_interpolations(laughs)
+        resolve_config(laughs)
 
 
 def test_shared_parts_and_circles_are_read(tmp_path):
@@ -193,7 +193,7 @@ def test_weights_that_do_not_fit_their_configuration(tmp_path):
 def save_variant(path, model=None, settings=None):
     """The official file with some weights or settings changed."""
     raw = read_torch(OFFICIAL, opaque=OMEGACONF)
-    source = resolve_interpolations(to_container(raw["config"]))
+    source = resolve_config(raw["config"])
     source["model"] = {**source["model"], **(settings or {})}
     torch.save({"model": model or raw["model"], "task": raw["task"], "config": source}, path)
     return raw["model"]
@@ -230,7 +230,7 @@ def test_optimizer_states_with_foreign_objects_are_passed_over(tmp_path):
     torch.save(
         {
             **{k: raw[k] for k in ("model", "task")},
-            "config": resolve_interpolations(to_container(raw["config"])),
+            "config": resolve_config(raw["config"]),
             "scheduler": extra,
         },
         tmp_path / "x.pth",
@@ -271,9 +271,9 @@ def test_views_and_dtypes_survive(tmp_path):
 
 def test_interpolations():
     tree = {"a": {"b": 3}, "c": "${a.b}", "d": "${a}", "e": "${x.y}", "f": ["${a.b}"]}
-    assert resolve_interpolations(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
+    assert resolve_config(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
     with pytest.raises(InputError, match="refers to itself"):
-        resolve_interpolations({"a": "${a}"})
+        resolve_config({"a": "${a}"})
 
 
 def test_no_shell_was_harmed():
