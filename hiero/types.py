@@ -132,7 +132,7 @@ class Narration:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Words that are said in a video.
+    """Words spoken in a video.
 
     Attributes:
         start_s: When they begin.
@@ -519,7 +519,7 @@ class Match:
         end_s: When it ends.
         score: For the best match, the probability that the text is in the video at all; less for the others.
         rests_on: The evidence: speech, pictures or both. None without a transcript.
-        quote: What is said in the span, if the match rests on speech.
+        quote: The words spoken in the span, if the match was found by speech.
 
     Examples:
         >>> Match(61.0, 75.5, 0.8).to_dict()

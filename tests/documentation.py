@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import jsonschema
+
 ROOT = Path(__file__).parent.parent
+SCHEMAS = ROOT / "hiero" / "assets" / "schemas"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>.+?) -->\n+)?^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^ *```$",
@@ -34,6 +38,12 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def check_schema(document: object, name: str) -> None:
+    """Raise `jsonschema.ValidationError` if a document does not follow its schema."""
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
 
 
 def count_words(page: Path) -> int:

@@ -340,7 +340,7 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = Video
 
 def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
     """Print a table of hits; `files` are those of videos that consist of several."""
-    speech_columns = ["by", "said"] if any(hit.rests_on is not None for hit in hits) else []
+    speech_columns = ["by", "speech"] if any(hit.rests_on is not None for hit in hits) else []
     file_column = ["in file"] if files else []
     table = plain_table(
         "video", "from", "to", "step", "score", *file_column, *speech_columns, right=("from", "to", "score")

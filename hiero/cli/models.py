@@ -60,8 +60,10 @@ def embed(
 ) -> None:
     """Enrich backbone features with a model, one file or a whole folder.
 
-    The output holds `level{l}`, `projected{l}`, `times{l}` and, with threads, `threads{l}` for each
-    level l. In a folder, files already processed by the same model and settings are skipped.
+    The output holds, for each level such as 0: `level0` (enriched features), `projected0` (the same in
+    the space shared with text), `times0` (the middle of each node in seconds) and, with threads,
+    `threads0` (the thread of each node). In a folder, files already processed by the same model and
+    settings are skipped.
 
     **Examples**
 

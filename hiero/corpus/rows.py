@@ -97,10 +97,10 @@ class Hit:
         label: Name of the step, if it has one.
         score: Cosine similarity with the query. With a picture encoder, the probability that the
             step shows the query; for `Corpus.like`, the probability that it is the same step. If the
-            video has speech, combined with the probability that the query is said.
+            video has speech, combined with the probability that the query is spoken.
         rests_on: Whether the hit is supported by speech, pictures or both. None if no video of the
             corpus has a transcript.
-        quote: The words that are said, if the hit rests on speech.
+        quote: The words spoken there, if the hit was found by speech.
     """
 
     video: str

@@ -33,7 +33,7 @@ ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # scores steps by their su
 
 @dataclass(frozen=True)
 class SpokenMoment:
-    """A moment at which something similar to the query is said."""
+    """A moment at which something similar to the query is spoken."""
 
     video: str
     start_s: float
@@ -95,7 +95,7 @@ def search_steps(
 
 
 def find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> list[SpokenMoment]:
-    """The moments at which a text is most likely said, best first."""
+    """The moments at which a text is most likely spoken, best first."""
     moments = []
     num = WINDOWS_PER_HIT * query.num
     for row in tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH):
@@ -118,7 +118,7 @@ def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> lis
 
 
 def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
-    """Combine the score of a hit with the probability that the query is said, as independent evidence.
+    """Combine the score of a hit with the probability that the query is spoken, as independent evidence.
 
     Without a picture encoder the score is a cosine and stands in for a probability. Related texts and
     steps have cosines of a few tenths, so spoken words rank first, as they should.
@@ -132,7 +132,7 @@ def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
 
 
 def _best_moments(tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None) -> dict[str, SpokenMoment]:
-    """The best moment of each step in which something is said, at one level or the finest of each video."""
+    """The best moment of each step in which something is spoken, at one level or the finest of each video."""
     names = list(dict.fromkeys(moment.video for moment in spoken))
     by_video = defaultdict(list)
     for row in tables.read(step_filter(names, level), HIT_COLUMNS).to_pylist():

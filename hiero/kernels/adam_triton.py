@@ -32,7 +32,7 @@ class ClippedAdam:
         self.optimizer, self.clip = optimizer, clip
         for name in ("betas", "eps", "amsgrad", "maximize"):
             if len({group[name] for group in optimizer.param_groups}) > 1 or optimizer.param_groups[0][name] is True:
-                raise InputError(f"a captured step needs the same {name} for all parameters, no amsgrad, no maximize")
+                raise InputError(f"CapturedStep needs the same {name} for all parameters, no amsgrad, no maximize")
         rows, blocks, self.parameters, self.steps = [], [], [], []
         for group in optimizer.param_groups:
             for parameter in group["params"]:

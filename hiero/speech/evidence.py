@@ -1,4 +1,4 @@
-"""Answers and names of steps from what is seen and what is said.
+"""Answers and names of steps from pictures and speech.
 
 The sentence encoder encodes the utterances of a transcript. Windows of one to three neighbouring
 utterances are compared with texts, because recognisers cut sentences in the middle. The vector of a
@@ -32,9 +32,9 @@ MAX_WINDOW = 3  # utterances in a window
 MAX_PAUSE_S = 4.0  # longest pause inside a window
 SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
 SPEECH_TEMPERATURE = 0.1
-# Slope and offset of the probability that a text is said, given the cosine of the best window. They
-# were fitted on equally many said and unsaid texts (13.5 and -6.8), then shifted to odds of 3 to 7:
-# most queries about a video are not said in it.
+# Slope and offset of the probability that a text is spoken, given the cosine of the best window. They
+# were fitted on equally many spoken and unspoken texts (13.5 and -6.8), then shifted to odds of 3 to 7:
+# most queries about a video are not spoken in it.
 SPEECH_PRESENCE = (13.5, -7.6)
 MAX_OVERLAP = 0.5  # overlap of two answers, relative to the shorter one
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
@@ -54,7 +54,7 @@ FILLER = re.compile(
 CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
 MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
 MAX_STEP_PHRASES = 5  # candidates for the name of a step
-# Prior log odds that a phrase said in a step is its name, and the bonus of a phrase that sums up the step.
+# Prior log odds that a phrase spoken in a step is its name, and the bonus of a phrase that sums up the step.
 SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
 
 
@@ -140,13 +140,13 @@ def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np
 
 
 def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: float) -> np.ndarray:
-    """Probability that each span is where each text is said, (Q, N)."""
+    """Probability that each span is where each text is spoken, (Q, N)."""
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
     return np.asarray(spoken_probability(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
 
 
 def spoken_probability(similarity: np.ndarray) -> np.ndarray:
-    """Probability that a text is said, given its similarity with the best window."""
+    """Probability that a text is spoken, given its similarity with the best window."""
     slope, offset = SPEECH_PRESENCE
     return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
@@ -192,7 +192,7 @@ class SpokenPhrase(NamedTuple):
 
 
 def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
-    """Short phrases that are said in a step, the most central ones first."""
+    """Short phrases that are spoken in a step, the most central ones first."""
     phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
     if not phrases:
         return []
@@ -230,7 +230,7 @@ def name_by_speech(
     compare: Callable[[Sequence[str]], np.ndarray],
     others: np.ndarray | None,
 ) -> list[Step]:
-    """Name steps by a phrase that is said in them if it is probable, and more probable than the label.
+    """Name steps by a phrase that is spoken in them if it is probable, and more probable than the label.
 
     `compare` gives the similarity of texts with the nodes. `others` is that of all labels with the
     steps, (V, N), or None if similarities are with pictures.

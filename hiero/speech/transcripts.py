@@ -1,4 +1,4 @@
-"""Transcripts: what is said in a video, and when."""
+"""Transcripts: the words spoken in a video, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hiero.types import Utterance
 
 @dataclass(frozen=True)
 class Transcript:
-    """What is said in a video.
+    """The words spoken in a video, with their times.
 
     Attributes:
         utterances: In time order.

@@ -131,14 +131,14 @@ def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> N
     has_uniform_clock = objective.spacing_s is not None and not config.behaviour.rounded_times
     has_cut = config.sample_points == cut.SIZE and cut.HAS_TRITON
     problems = {
-        "a captured step needs a CUDA GPU; use TrainStep elsewhere": not features.is_cuda,
+        "CapturedStep needs a CUDA GPU; use TrainStep elsewhere": not features.is_cuda,
         f"{describe_other_parts(config)}; use TrainStep for others": bool(config.other_parts),
-        "a captured step needs a uniform clock; use TrainStep for irregular times": not has_uniform_clock,
-        "a captured step cannot search threads as the release does; use TrainStep": config.behaviour.mixed_threads,
-        f"a captured step needs triton and sample_points={cut.SIZE}; use TrainStep otherwise": not has_cut,
-        f"a captured step needs num_threads <= {cut.MAX_THREADS}; use TrainStep": config.num_threads > cut.MAX_THREADS,
-        "a captured step needs frozen text vectors; use TrainStep to train a text encoder": objective.text is not None,
-        "a captured step runs in one process; use TrainStep with several": objective.peers is not None,
+        "CapturedStep needs a uniform clock; use TrainStep for irregular times": not has_uniform_clock,
+        "CapturedStep cannot search threads as the release does; use TrainStep": config.behaviour.mixed_threads,
+        f"CapturedStep needs triton and sample_points={cut.SIZE}; use TrainStep otherwise": not has_cut,
+        f"CapturedStep needs num_threads <= {cut.MAX_THREADS}; use TrainStep": config.num_threads > cut.MAX_THREADS,
+        "CapturedStep needs frozen text vectors; use TrainStep to train a text encoder": objective.text is not None,
+        "CapturedStep runs in one process; use TrainStep with several": objective.peers is not None,
     }
     for problem, applies in problems.items():
         if applies:

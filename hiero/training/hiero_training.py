@@ -122,9 +122,9 @@ class HieroTraining(TrainingLoop):
             return False
         try:
             if self.resident is None:
-                raise InputError("a captured step needs a CUDA GPU with memory for the features, and frozen text")
+                raise InputError("--capture needs a CUDA GPU with memory for the features, and a frozen text encoder")
             if self.config.accumulate > 1 or len(self.windows) < self.config.batch_size:
-                raise InputError("a captured step takes one full batch at a time")
+                raise InputError("--capture needs accumulate=1 and a full batch of windows")
             check_capturable(self.objective, torch.zeros(1, device=self.fabric.device))
         except InputError as error:
             if capture is True:

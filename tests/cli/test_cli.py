@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from jsonschema import ValidationError
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import FIXTURES, close, load
+from tests.documentation import check_schema
 from tests.optional import weights_or_skip
 from tests.processes import run_hiero, start_hiero
 
@@ -266,27 +268,20 @@ def kitchen(tmp_path_factory) -> Path:
     return path
 
 
-def schema(name):
-    import hiero as package
-
-    return json.loads((Path(package.__file__).parent / "assets" / "schemas" / f"{name}.json").read_text())
-
-
 def test_json_documents_follow_their_schemas(kitchen, tmp_path):
-    jsonschema = pytest.importorskip("jsonschema")
     (tmp_path / "labels.txt").write_text("wash the dishes\n\ncut the onion\nmake tea\n", encoding="utf-8")
     steps = json.loads(run_hiero("steps", kitchen, "--json", "-k", "2,4").stdout)
-    jsonschema.validate(steps, schema("steps"))
+    check_schema(steps, "steps")
     assert [len(level["steps"]) for level in steps["levels"]] == [2, 4]
     ask = json.loads(run_hiero("ask", kitchen, "cut the onion", "make tea", "--json").stdout)
-    jsonschema.validate(ask, schema("ask"))
+    check_schema(ask, "ask")
     assert [answer["query"] for answer in ask["queries"]] == ["cut the onion", "make tea"]
     label = json.loads(run_hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
-    jsonschema.validate(label, schema("label"))
+    check_schema(label, "label")
     assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea"}
     del ask["queries"][0]["matches"][0]["score"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(ask, schema("ask"))
+    with pytest.raises(ValidationError):
+        check_schema(ask, "ask")
 
 
 def test_a_folder_of_outputs(kitchen, tmp_path):

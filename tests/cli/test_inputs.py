@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hiero
 from hiero.cli import app
 from hiero.cli.ask import rank_across_videos, split_queries
 from hiero.cli.inputs import find_inputs
@@ -16,9 +15,8 @@ from hiero.engine.video_nodes import class_names
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.types import Answer, Match
+from tests.documentation import check_schema
 from tests.optional import weights_or_skip
-
-SCHEMAS = Path(hiero.__file__).parent / "assets" / "schemas"
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +55,6 @@ def card(tmp_path):
     return tmp_path / "card"
 
 
-def check_schema(document, name):
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.json").read_text()))
-
-
 def test_a_folder_gives_one_result_each(run, card, tmp_path):
     code, out, err = run("steps", card, "--model", "raw", "-k", "2,4", "-o", tmp_path / "out", "--export", "srt")
     assert code == 0
@@ -87,6 +80,7 @@ def test_json_of_several_is_a_list_and_of_one_file_as_ever(run, card):
     code, out, _ = run("steps", card, "--model", "raw", "--json")
     document = json.loads(out)
     assert (code, document["version"]) == (0, 1)
+    check_schema(document, "videos")
     assert [video["name"] for video in document["videos"]] == ["100GOPRO/GX010012", "100GOPRO/GX010013", "kitchen"]
     for video in document["videos"]:
         check_schema(video, "steps")

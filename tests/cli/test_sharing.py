@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from jsonschema import ValidationError
 
-import hiero
 from hiero.cli import app
 from hiero.cli.sharing import ReelOptions, SplitOptions, choose_moments
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
+from tests.documentation import check_schema
 
 
 @pytest.fixture
@@ -42,8 +42,6 @@ def test_report_over_a_folder(recordings, tmp_path, capsys):
 
 
 def test_report_uses_corrected_steps_and_follows_its_schema(recordings, tmp_path, capsys):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(hiero.__file__).parent / "assets" / "schemas" / "report.json").read_text())
     for number in range(3):
         table = tmp_path / "labels.csv"
         table.write_text(f"start,end,label\n0,50,wash\n{55 + number},110,dry\n110,200,put away\n")
@@ -60,18 +58,18 @@ def test_report_uses_corrected_steps_and_follows_its_schema(recordings, tmp_path
     )
     printed = capsys.readouterr()
     document = json.loads(printed.out)
-    jsonschema.validate(document, schema)
+    check_schema(document, "report")
     assert "3 of 3 videos have corrected steps" in printed.err
     assert [activity["label"] for activity in document["activities"]] == ["wash", "dry", "put away"]
     runs = [(run["start_s"], run["end_s"]) for run in document["videos"][2]["runs"]]
     assert runs == [(0.0, 50.0), (57.0, 110.0), (110.0, 200.0)]  # the gap is nobody's, and the rest is cut off
     run("report", recordings, "-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--json", "--level", 0)
     printed = capsys.readouterr()
-    jsonschema.validate(json.loads(printed.out), schema)
+    check_schema(json.loads(printed.out), "report")
     assert "3 of 4 videos have corrected steps" in printed.err
     del document["videos"][0]["runs"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, schema)
+    with pytest.raises(ValidationError):
+        check_schema(document, "report")
 
 
 def test_report_over_a_corpus(recordings, tmp_path, capsys):

@@ -15,6 +15,7 @@ from hiero.corpus.table import SPEECH
 from hiero.engine import load
 from hiero.sources.source import VideoSource
 from hiero.speech.recognition import load_transcript
+from tests.documentation import check_schema
 from tests.optional import skip_without, weights_or_skip
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
@@ -141,7 +142,9 @@ def test_as_typed(corpus, capsys, tmp_path):
         app([*map(str, arguments), "--backbone", "default", "--device", "cpu"], result_action="return_value")
         return capsys.readouterr().out
 
-    hit, _ = json.loads(run("search", corpus.uri, "grandmother's recipe", "-n", "2", "--json"))["hits"]
+    document = json.loads(run("search", corpus.uri, "grandmother's recipe", "-n", "2", "--json"))
+    check_schema(document, "search")
+    hit, _ = document["hits"]
     assert (hit["rests_on"], hit["quote"]) == ("speech", "My grandmother gave me this recipe.")
     table = run("search", corpus.uri, "grandmother's recipe", "-n", "1")
     assert "speech" in table

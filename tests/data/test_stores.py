@@ -11,6 +11,7 @@ import torch
 from hiero.data.stores import FeatureStore, pack
 from hiero.errors import InputError
 from hiero.types import Clock
+from tests.documentation import check_schema
 
 
 @pytest.fixture
@@ -135,6 +136,7 @@ def test_damaged_stores(folder, tmp_path, damage, message):
 def test_an_index_cannot_point_out_of_its_folder(folder, tmp_path):
     pack(folder, tmp_path / "out")
     info = json.loads((tmp_path / "out/store.json").read_text())
+    check_schema(info, "store")
     secret = tmp_path / info["data"]
     (tmp_path / "out" / info["data"]).rename(secret)
     info["data"] = f"../{secret.name}"

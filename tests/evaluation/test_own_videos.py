@@ -13,6 +13,7 @@ from hiero.errors import InputError
 from hiero.evaluation.cases import map_cases
 from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, read_annotations, read_own_cases
 from hiero.evaluation.results import Report
+from tests.documentation import check_schema
 from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
 
 
@@ -52,6 +53,8 @@ def test_the_command(model, data, capsys):
     ]
     app([*arguments, "--json"], result_action="return_value")
     printed = json.loads(capsys.readouterr().out)
+    check_schema(printed, "eval")
+    check_schema(json.loads((data / "steps.json").read_text()), "annotations")
     saved = Report.load(data / "report.json")
     assert printed["version"] == 1
     assert printed == saved.to_dict() | {"tables": json.loads(json.dumps(saved.to_dict()["tables"]))}

@@ -26,6 +26,7 @@ from hiero.extraction.plan import ExtractionPlan
 from hiero.sources.source import VideoSource
 from hiero.storage import weights as registry
 from tests.backbones.test_towers import randomise
+from tests.documentation import check_schema
 from tests.films import grey, write_video
 from tests.processes import start_python
 from tests.waiting import PATIENCE_S
@@ -611,6 +612,8 @@ def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
         )
     assert ended.value.code == 0
     report = json.loads(capsys.readouterr().out)
+    check_schema(report, "extract")
+    check_schema(json.loads((tmp_path / "out/v0.safetensors.json").read_text()), "features")
     assert report["videos"][0]["name"] == "v0"
     assert report["videos"][0]["status"] == "done"
     assert Path(report["out"]) == tmp_path / "out"

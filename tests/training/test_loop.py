@@ -203,7 +203,7 @@ def test_what_cannot_work_says_so(collection, tmp_path):
     config = collection.config()
     with pytest.raises(InputError, match=r"must be above the spacing .*try --set model\.radius_s=2\.5"):
         prepared(collection, tmp_path, config=replace(config, model=config.model.replace(radius_s=1.0)))
-    with pytest.raises(InputError, match="a captured step needs a CUDA GPU"):
+    with pytest.raises(InputError, match="--capture needs a CUDA GPU"):
         prepared(collection, tmp_path, capture=True)
     with pytest.raises(InputError, match="--device nonsense cannot be used"):
         make_fabric("nonsense")
