@@ -16,8 +16,8 @@ HEAD = """\
 <!-- Written by `python docs/_api.py`; change the docstrings in hiero/ instead. -->
 
 These are the public names of the package; everything else may change between versions. Invalid arguments and unreadable
-files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples. See
-also the [example](../guides/own-videos.md#python) for your own videos.
+files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples. The
+[tutorial](../tutorial.md#do-the-same-in-python) has a short program.
 """
 # The names of each section, with the methods that are listed.
 SECTIONS: dict[str, dict[str, list[str]]] = {
