@@ -1,5 +1,5 @@
-"""A hostile test of the whole program: damaged files of every kind, odd requests, kills, disks that
-are full, several writers.
+"""A hostile test of the whole program: damaged files of every kind, odd requests and names, forged
+headers of proxies, damaged states of servers, kills, disks that are full, several writers.
 
 python -m benchmarks.hostile [--cases 250]                    this many of each kind that is quick,
 and a tenth of the slow ones python -m benchmarks.hostile --kind features --first 17 --cases 1
@@ -248,7 +248,8 @@ def read_hierarchy(folder: Path, rng: random.Random) -> None:
 
 def ask_server(folder: Path, rng: random.Random) -> None:
     """An odd request is answered, and not by 5xx."""
-    client, id = _server(folder)
+    client, library = _server(folder)
+    id = library.find_by_name("v").id
     paths = (
         "/api/videos",
         "/api/videos/{id}",
@@ -287,6 +288,87 @@ def ask_server(folder: Path, rng: random.Random) -> None:
     headers = {name: value for name, value in headers.items() if value.isprintable()}
     answer = client.request(method, path, params=parameters, content=body, headers=headers)
     assert answer.status_code < 500, f"{method} {path}: {answer.status_code} {answer.text[:200]}"
+
+
+def pretend_to_be_a_proxy(folder: Path, rng: random.Random) -> None:
+    """Only the address of the connection decides whose headers name a user."""
+    from starlette.testclient import TestClient
+
+    from hiero.serve.app import create_app
+    from hiero.serve.settings import ServerSettings
+
+    _, library = _server(folder)
+    addresses = ("127.0.0.1", "10.9.8.7", "10.9.8.8", "::1", "::ffff:10.9.8.7", "2001:db8::7", "testclient")
+    trusted, peer = rng.choice(("10.9.8.7", "10.9.8.7/32", "2001:db8::/64")), rng.choice(addresses)
+    settings = ServerSettings(trusted_proxy=[trusted], user_header="Remote-User", header_role="admin")
+    forged = {
+        "X-Forwarded-For": ", ".join(rng.choices(addresses, k=rng.randint(1, 4))),
+        "X-Forwarded-Proto": rng.choice(("https", "http", "gopher")),
+        "X-Forwarded-Host": rng.choice(("localhost", "evil.example", "10.9.8.7")),
+        "X-Real-IP": rng.choice(addresses),
+        "Forwarded": f"for={rng.choice(addresses)};proto=https",
+    }
+    headers = {name: value for name, value in forged.items() if rng.random() < 0.7}
+    client = TestClient(create_app(library, settings), base_url="http://localhost", client=(peer, 1))
+    answer = client.get("/api/me", headers={**headers, "Remote-User": "boss"})
+    is_proxy = peer.endswith("10.9.8.7") if "10.9" in trusted else peer == "2001:db8::7"
+    expected = (200, 421) if is_proxy else (401,)
+    assert answer.status_code in expected, f"{peer} of {trusted}: {answer.status_code} {headers}"
+
+
+def list_odd_names(folder: Path, rng: random.Random) -> None:
+    """A video with any name is listed in every order, and keeps no other from being listed."""
+    from hiero.serve.library import open_library
+
+    _, library = _server(folder)
+    digits = "0123456789²³¹①⑨٣५௧Ⅷ〇零½"
+    names = ["".join(rng.choices(digits + "ab .-_", k=rng.randint(1, 8))) for _ in range(5)]
+    listed = open_library([str(entry.path) for entry in library.entries.values()], library.engines)
+    for i, name in enumerate(names):
+        shutil.copy(next(iter(library.entries.values())).path, folder / f"{i}.npy")
+        listed.add(folder / f"{i}.npy", name)
+    for sort in ("added", "name", "length", "steps", "state"):
+        assert len(listed.list_entries(sort=sort, descending=rng.random() < 0.5)) == 6
+
+
+def damage_state(folder: Path, rng: random.Random) -> None:
+    """A damaged state is refused, or all of it works; what is acknowledged is there afterwards."""
+    import sqlite3
+    from contextlib import closing
+
+    from hiero.serve.state import FILE_NAME, State
+
+    state, file = State(folder), folder / FILE_NAME
+    state.add_token("anna", "edit", b"digest")
+    state.add_edit("video", "1", b"one", 1, "anna")
+    damage = rng.choice(("remove", "remove log", "table", "version", "bytes", "none"))
+    if damage.startswith("remove"):
+        (file if damage == "remove" else file.with_name(f"{FILE_NAME}-wal")).unlink()
+        try:
+            state.add_edit("video", "2", b"two", 1, "anna")
+        except InputError:
+            return
+        raise AssertionError("a save into a removed file was acknowledged")
+    state.close()
+    if damage == "bytes":
+        file.write_bytes(damage_bytes(file.read_bytes(), rng))
+    elif damage != "none":
+        change = f"DROP TABLE {rng.choice(('tokens', 'jobs', 'edits', 'audit'))}"
+        change = change if damage == "table" else f"PRAGMA user_version = {rng.choice((-1, -(2**31), 2, 99))}"
+        with closing(sqlite3.connect(file)) as database:
+            database.execute(change)
+    try:
+        opened = State(folder)
+        opened.check_writable()
+        opened.add_edit("video", "2", b"two", 1, "anna")
+    except InputError:
+        assert damage != "none"
+        return
+    assert damage not in ("table", "version"), f"{damage}: started as if nothing were wrong"
+    opened.close()
+    again = State(folder)
+    assert again.edit_content("video", again.edit_history("video", 1)[0].id) == b"two"
+    again.close()
 
 
 def kill_command(folder: Path, rng: random.Random) -> None:
@@ -353,6 +435,9 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "models": read_model,
     "hierarchies": read_hierarchy,
     "requests": ask_server,
+    "proxies": pretend_to_be_a_proxy,
+    "names": list_odd_names,
+    "states": damage_state,
     "kills": kill_command,
     "disks": fill_disk,
     "writers": write_at_once,
@@ -480,11 +565,11 @@ def _save_rows(path: Path, rows: np.ndarray) -> None:
         save_arrays(path, {"features": rows})
 
 
-_SERVERS: list[tuple[Any, str]] = []
+_SERVERS: list[tuple[Any, Any]] = []
 
 
-def _server(_: Path) -> tuple[Any, str]:
-    """A client of the application, with one video of features; made once."""
+def _server(_: Path) -> tuple[Any, Any]:
+    """A client of the application and its library, with one video of features; made once."""
     if not _SERVERS:
         from starlette.testclient import TestClient
 
@@ -497,7 +582,7 @@ def _server(_: Path) -> tuple[Any, str]:
         library = open_library([str(folder / "v.npy")], {"raw": load("raw")})
         client = TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False)
         client.__enter__()
-        _SERVERS.append((client, library.find_by_name("v").id))
+        _SERVERS.append((client, library))
     return _SERVERS[0]
 
 

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from hiero.cli.console import log
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
-from hiero.serve.settings import Role, ServerSettings
+from hiero.serve.settings import Role, ServerSettings, is_loopback
 from hiero.types import format_count
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def serve(
         raise InputError(f"the server needs {error.name}; run: pip install 'hiero-video[serve]'") from None
 
     check_at_least("--jobs", settings.jobs)
+    check_at_least("--upload-limit", settings.upload_limit)
     if not what and settings.upload is None:
         raise InputError("name the videos to show: hiero serve VIDEO…, a folder, or a corpus")
     if options.transcript is not None:
@@ -68,6 +69,8 @@ def serve(
 
     def announce(page: str) -> None:
         print(f"{format_count(len(library.entries), 'video')}: {page}", flush=True)
+        if not is_loopback(settings.host) and not settings.trusted_proxy:
+            log("warning: tokens and videos are sent unencrypted (http); for other people, add a proxy with TLS")
         if settings.open:
             webbrowser.open(page)
 
@@ -94,10 +97,13 @@ def add(name: str, /, *, role: Role = "view", state: StateFolder) -> None:
     from hiero.serve.users import check_name, new_token, token_digest
 
     store, token = State(state), new_token()
+    is_replaced = any(old.name == name and old.revoked_at is None for old in store.tokens())
     store.add_token(check_name(name), role, token_digest(token))
     store.add_audit("command line", "add token", name, role)
     print(token)
     log(f"{name} has the role {role}; enter this token on the page, or send it as Authorization: Bearer TOKEN")
+    if is_replaced:
+        log(f"the earlier token of {name} is no longer valid")
 
 
 @token_app.command
@@ -142,7 +148,9 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
         # Two folders may have the same name: the second one is called by its full path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
     library = open_library(list(what), engines, settings.truth, log, join, may_be_empty=settings.watch)
-    library.cache = options.cache
+    if settings.index and library.corpus is None:
+        raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
+    library.cache, library.adds_to_corpus = options.cache, settings.index
     library.transcripts, library.speech = not options.no_transcript, options.speech
     library.labels = read_optional_labels(settings.labels)
     if settings.ray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics
 from starlette.requests import ClientDisconnect
 
 import hiero
@@ -19,19 +21,17 @@ from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve import edit_routes, server_routes, video_routes
 from hiero.serve.edit_routes import add_uploads, to_etag
-from hiero.serve.edits import ConflictError, Presence, StateEdits, clear_stale_edits
+from hiero.serve.edits import ConflictError, EditStore, Presence, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
-from hiero.serve.jobs import INTERNAL_ERROR, Arrivals, JobQueue, hide_folders
-from hiero.serve.learning import LEARNING, learn_names
+from hiero.serve.jobs import INTERNAL_ERROR, JobQueue, hide_folders, run_job, watch_folders
 from hiero.serve.library import Library
 from hiero.serve.routing import Services
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import STATES, State
-from hiero.serve.telemetry import REQUEST_ID, EventLog, Metrics, RequestLog
+from hiero.serve.telemetry import REQUEST_ID, EventLog, RequestLog
 from hiero.serve.users import Access, ForbiddenError
 from hiero.text.vector_cache import TextCache
-from hiero.types import ProgressCallback
 
 STATIC = Path(__file__).parent / "static"
 ROUTERS = (
@@ -60,37 +60,24 @@ def create_app(
 ) -> Application:
     """Create the application of a server."""
     settings, state = settings or ServerSettings(), state or State()
-    if state.is_persistent:
-        library.edits = StateEdits(state, settings.write_edits)
+    library.edits = EditStore(state, settings.write_edits)
     add_uploads(library, settings.upload)
-    clear_stale_edits(library.entries.values())
-
-    def work(id: str, progress: ProgressCallback) -> None:
-        if id == LEARNING:
-            learn_names(library, progress)
-        else:
-            library.index(library.find(id), progress)
-
-    jobs, log, metrics = JobQueue(work, state, settings.jobs), EventLog(settings.log_format, state), Metrics()
+    clear_stale({entry.path.parent for entry in library.entries.values()})
+    jobs = JobQueue(partial(run_job, library), state, settings.jobs)
+    log, metrics = EventLog(settings.log_format, state), _create_metrics(library, jobs)
     services = Services(settings, library, state, Access(state, settings), jobs, log, metrics, Presence())
-    _add_gauges(metrics, library, jobs)
-    arrivals = None if watcher is None else Arrivals(library, jobs, watcher, log)
-    return Application(services, arrivals)
+    if watcher is not None:
+        threading.Thread(target=watch_folders, args=(library, jobs, watcher, log), daemon=True).start()
+    return Application(services)
 
 
 class Application(RequestLog):
     """The API, the page and the background work of a server."""
 
-    def __init__(self, services: Services, arrivals: Arrivals | None) -> None:
+    def __init__(self, services: Services) -> None:
         self.guard = Guard(_create_api(services), services.settings, services.access)
         super().__init__(self.guard, services.metrics, services.log)
-        self.jobs, self.arrivals = services.jobs, arrivals
-
-    def close(self) -> None:
-        """Stop the background work."""
-        if self.arrivals is not None:
-            self.arrivals.close()
-        self.jobs.close()
+        self.close = services.jobs.close  # stops the background work
 
 
 def _create_api(services: Services) -> FastAPI:
@@ -104,17 +91,20 @@ def _create_api(services: Services) -> FastAPI:
     return app
 
 
-def _add_gauges(metrics: Metrics, library: Library, jobs: JobQueue) -> None:
-    by_state = metrics.gauge("hiero_jobs", "Number of jobs.", "state")
+def _create_metrics(library: Library, jobs: JobQueue) -> CollectorRegistry:
+    disable_created_metrics()  # otherwise each counter has a second series with its start time
+    registry = CollectorRegistry()
+    gauge = partial(Gauge, registry=registry)
+    gauge("hiero_start_time_seconds", "Start time of the server.").set_to_current_time()
+    by_state = gauge("hiero_jobs", "Number of jobs.", ["state"])
     for state in STATES:
         by_state.labels(state).set_function(partial(jobs.count, state))
-    metrics.gauge("hiero_videos", "Number of videos.").set_function(lambda: len(library.entries))
-    metrics.gauge("hiero_open_videos_bytes", "Memory used by open videos.").set_function(
-        lambda: library.videos.num_bytes
-    )
-    by_result = metrics.gauge("hiero_text_cache", "Lookups in the text cache.", "result")
+    gauge("hiero_videos", "Number of videos.").set_function(lambda: len(library.entries))
+    gauge("hiero_open_videos_bytes", "Memory used by open videos.").set_function(lambda: library.videos.num_bytes)
+    by_result = gauge("hiero_text_cache", "Lookups in the text cache.", ["result"])
     for result in ("hits", "misses"):
         by_result.labels(result).set_function(partial(TextCache.counts.__getitem__, result))
+    return registry
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hiero.serve.guard import client_key, plain_address
+from hiero.serve.guard import client_key, parse_ip
 
 MAX_CONNECTIONS = 512
 MAX_CONNECTIONS_PER_CLIENT = 128  # a browser opens six
@@ -42,28 +42,24 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address = plain_address(self.client[0] if self.client else "")
+        address = self.client[0] if self.client else ""
         self.client_key = client_key(address)
-        self._idle_since_s = self.loop.time()
-        self._set_deadline()
+        self._wait_for_request()
         others = [other for other in self._others() if not other.is_refused]
         same_client = [other for other in others if other.client_key == self.client_key]
-        is_proxy = address in self.trusted_proxies
+        is_proxy = str(parse_ip(address)) in self.trusted_proxies
         if len(same_client) >= MAX_CONNECTIONS_PER_CLIENT and not is_proxy and not self._make_room(same_client):
             self._refuse(429, "too many connections from your address; please try again later")
         elif len(others) >= MAX_CONNECTIONS and not self._make_room(others):
             self._refuse(503, "too many connections; please try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_deadline()
+        if self._deadline is not None:
+            self._deadline.cancel()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._set_deadline()
-
     def on_response_complete(self) -> None:
-        self._idle_since_s = self.loop.time()
+        self._wait_for_request()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -102,17 +98,16 @@ class LimitedProtocol(H11Protocol):
         longest.transport.abort()
         return True
 
-    def _set_deadline(self) -> None:
-        """Start the timeout for complete headers. Partial headers do not extend it."""
-        if not self.is_idle:
-            self._cancel_deadline()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
-
-    def _cancel_deadline(self) -> None:
+    def _wait_for_request(self) -> None:
+        """Close the connection if the headers of the next request are not complete in time."""
         if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
+        self._idle_since_s = self.loop.time()
+        self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if self.is_idle:
+            self.transport.close()
 
     def _refuse(self, status: int, reason: str) -> None:
         """Answer the next request with an error and close the connection."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -21,12 +20,11 @@ from hiero.errors import InputError
 from hiero.serve.edits import Edits, Versions, clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, Context, role_router
-from hiero.serve.workers import READS
+from hiero.serve.routing import ERRORS, READS, Context, FoundEntry, role_router
+from hiero.serve.state import SavedEdit
 from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
-UPLOAD_PART = re.compile(r"\.[0-9a-f]{16}\.part")  # name of an unfinished upload
 SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "edited by someone else in the meantime"}}
 IfMatch = Annotated[str | None, Header()]
 
@@ -34,9 +32,8 @@ view, edit = role_router("view"), role_router("edit")
 
 
 @view.get("/api/videos/{id}/edits", responses=ERRORS)
-async def edits(context: Context, response: Response, id: str) -> dict[str, Any]:
+async def edits(context: Context, entry: FoundEntry, response: Response) -> dict[str, Any]:
     """The edited steps. Their version is the ETag."""
-    entry = context.library.find(id)
     edits = await context.run(lambda: context.library.edits.read(entry))
     if edits is None:
         raise NotFoundError("this video has no edits")
@@ -46,10 +43,13 @@ async def edits(context: Context, response: Response, id: str) -> dict[str, Any]
 
 @edit.put("/api/videos/{id}/edits", responses=SAVE_ERRORS)
 async def save(
-    context: Context, response: Response, id: str, document: Annotated[dict[str, Any], Body()], if_match: IfMatch = None
+    context: Context,
+    entry: FoundEntry,
+    response: Response,
+    document: Annotated[dict[str, Any], Body()],
+    if_match: IfMatch = None,
 ) -> dict[str, Any]:
     """Save edited steps: without If-Match the first time, later with the ETag of the edits to replace."""
-    entry = context.library.find(id)
     video = await context.open_video(entry)
     expected = parse_etags(if_match, ())
 
@@ -64,13 +64,11 @@ async def save(
 
 
 @edit.delete("/api/videos/{id}/edits", responses=SAVE_ERRORS)
-async def forget(context: Context, id: str, if_match: IfMatch = None) -> dict[str, bool]:
+async def forget(context: Context, entry: FoundEntry, if_match: IfMatch = None) -> dict[str, bool]:
     """Delete the edits; with If-Match, only if they have that version."""
-    entry = context.library.find(id)
-    expected = parse_etags(if_match, None)
 
     def forget() -> None:
-        context.library.edits.delete(entry, expected, context.user.name)
+        context.library.edits.delete(entry, parse_etags(if_match, None), context.user.name)
         context.record("forget edits", entry.id, entry.name)
 
     await context.run(forget)
@@ -78,26 +76,23 @@ async def forget(context: Context, id: str, if_match: IfMatch = None) -> dict[st
 
 
 @view.get("/api/videos/{id}/history", responses=ERRORS)
-async def history(context: Context, id: str) -> list[dict[str, Any]]:
+async def history(context: Context, entry: FoundEntry) -> list[SavedEdit]:
     """All saves of a video, newest first."""
-    entry = context.library.find(id)
-    return [asdict(save) for save in await context.run(lambda: context.library.edits.history(entry))]
+    return await context.run(lambda: context.library.edits.history(entry))
 
 
 @edit.post("/api/videos/{id}/history/{number}", responses=SAVE_ERRORS)
 async def restore(
     context: Context,
+    entry: FoundEntry,
     response: Response,
-    id: str,
     number: Annotated[int, Path(ge=1, le=2**62)],
     if_match: IfMatch = None,
 ) -> dict[str, Any]:
     """Restore the edits of an earlier save. If-Match works as for saving."""
-    entry = context.library.find(id)
-    expected = parse_etags(if_match, ())
 
     def restore() -> Edits | None:
-        edits = context.library.edits.restore(entry, number, expected, context.user.name)
+        edits = context.library.edits.restore(entry, number, parse_etags(if_match, ()), context.user.name)
         context.record("restore edits", entry.id, f"{entry.name}, save {number}")
         return edits
 
@@ -108,9 +103,8 @@ async def restore(
 
 
 @edit.post("/api/videos/{id}/presence", responses=ERRORS)
-async def present(context: Context, id: str) -> dict[str, list[str]]:
+async def present(context: Context, entry: FoundEntry) -> dict[str, list[str]]:
     """Report that the user has the video open for editing. Returns the names of all who have."""
-    entry = context.library.find(id)
     context.services.presence.touch(entry.id, context.user.name)
     return {"editing": context.services.presence.editors(entry.id)}
 
@@ -136,15 +130,16 @@ async def upload(context: Context, name: Annotated[str, Query(min_length=1, max_
     target = folder / file_name
     if target.exists():
         raise InputError(f"{file_name}: a video with this name already exists")
-    clear_stale(folder, UPLOAD_PART)
+    clear_stale([folder])
     part = folder / f".{os.urandom(8).hex()}.part"
     try:
         with part.open("xb") as out:
             async for chunk in context.request.stream():
                 await anyio.to_thread.run_sync(out.write, chunk)
-        if not await context.run(lambda: _is_readable(part), READS):
-            raise InputError(f"{file_name}: cannot be read as a video")
+        await context.run(lambda: probe(part), READS)
         os.link(part, target)  # unlike a rename, this does not overwrite another upload
+    except InputError:
+        raise InputError(f"{file_name}: cannot be read as a video") from None
     except FileExistsError:
         raise InputError(f"{file_name}: a video with this name already exists") from None
     except OSError as error:  # for example a full disk
@@ -152,7 +147,7 @@ async def upload(context: Context, name: Annotated[str, Query(min_length=1, max_
     finally:
         part.unlink(missing_ok=True)
     entry = context.library.add(target)
-    context.record("upload", entry.id, file_name)
+    await context.run(lambda: context.record("upload", entry.id, file_name))
     return {"id": entry.id, "name": entry.name}
 
 
@@ -166,19 +161,11 @@ def _check_file_name(name: str) -> str:
     return file_name
 
 
-def _is_readable(path: FilePath) -> bool:
-    try:
-        probe(path)
-    except InputError:
-        return False
-    return True
-
-
 def add_uploads(library: Library, folder: FilePath | None) -> None:
     """Add earlier uploads to a library, and remove unfinished ones."""
     if folder is None or not folder.is_dir():
         return
-    clear_stale(folder, UPLOAD_PART)
+    clear_stale([folder])
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in VIDEO_SUFFIXES and not file.name.startswith(".") and file.is_file():
             library.add(file)

@@ -16,15 +16,16 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from hiero.errors import InputError
 from hiero.serve.settings import ServerSettings
-from hiero.serve.users import COOKIE_S, USER, Access
+from hiero.serve.users import COOKIE_S, LOCAL_USER, USER, Access
 
 MAX_BODY_BYTES = 4 * 2**20  # largest body except for uploads
 BODY_TIMEOUT_S = 30.0  # longest pause between two chunks of a body
 MIN_BODY_BYTES_S = 1000  # lowest average rate of a body after the first BODY_TIMEOUT_S
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Paths that need no user. The page itself, which contains no data, needs none either.
-OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in")
+OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in", "/api/sign-out")
 PRIVATE_PATHS = ("/api/", "/metrics", "/openapi.json")
+FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 FROM_PROXY = "hiero.from_proxy"  # key in the scope: whether a trusted proxy sent the request
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -38,18 +39,19 @@ SECURITY_HEADERS = {
 }
 
 
-def plain_address(address: str) -> str:
-    """An address without the prefix of IPv4 addresses on an IPv6 socket."""
-    return address.removeprefix("::ffff:") if "." in address else address
+def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address, or None for a name. An IPv4 address on an IPv6 socket is an IPv4 address."""
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(ip, "ipv4_mapped", None) or ip
 
 
 def client_key(address: str) -> str:
     """Identifies a client by its address, or by the first 64 bits of an IPv6 address: clients can choose the rest."""
-    try:
-        ip = ipaddress.ip_address(plain_address(address))
-    except ValueError:
-        return address
-    return str(ip) if ip.version == 4 else ip.packed[:8].hex()
+    ip = parse_ip(address)
+    return ip.packed[:8].hex() if ip is not None and ip.version == 6 else str(ip or address)
 
 
 class Guard:
@@ -70,7 +72,7 @@ class Guard:
         elif scope["type"] == "http":  # websockets are not supported
             # This comes before the proxy headers replace the address of the proxy by that of the client.
             peer, port = scope.get("client") or ("", 0)
-            scope["client"] = (plain_address(peer), port)
+            scope["client"] = (str(parse_ip(peer) or peer), port)
             scope[FROM_PROXY] = scope["client"][0] in self.trusted_proxies
             await self.proxy_headers(scope, receive, send)  # type: ignore[arg-type]
 
@@ -96,11 +98,15 @@ class Guard:
             return self._redirect_to_page()
         is_private = path.startswith(PRIVATE_PATHS)
         is_foreign_read = headers.get("sec-fetch-site") == "cross-site" and is_private
-        if is_foreign_read or (scope["method"] not in SAFE_METHODS and not _is_same_origin(headers)):
+        if is_foreign_read or (scope["method"] not in SAFE_METHODS and not _is_same_origin(headers, scope["scheme"])):
             return _refuse(403, "requests from other sites are not allowed")
         try:
             tokens = _sent_tokens(scope, headers)
             user = None if path in OPEN_PATHS else self.access.authenticate(tokens, headers, scope[FROM_PROXY])
+            is_forwarded = not scope[FROM_PROXY] and any(name in headers for name in FORWARDED_HEADERS)
+            if user is LOCAL_USER and is_forwarded:
+                # Only this machine may use the server without a token, and this client may be elsewhere.
+                return _refuse(403, "requests through a proxy need --trusted-proxy ADDRESS or --token TOKEN")
         except InputError as error:  # the state cannot be read
             return _refuse(503, str(error))
         if user is None and is_private and path not in OPEN_PATHS:
@@ -120,10 +126,10 @@ class Guard:
 
     def _is_allowed_host(self, host: str) -> bool:
         # Other sites can let a name point to this server, but not an address.
-        return host in self.hosts or (_is_ip_address(host) and not self.access.is_open)
+        return host in self.hosts or (parse_ip(host) is not None and not self.access.is_open)
 
     def _max_bytes(self, scope: Scope) -> int:
-        return self.settings.max_upload_bytes if scope["path"] == "/api/upload" else MAX_BODY_BYTES
+        return self.settings.upload_limit * 2**20 if scope["path"] == "/api/upload" else MAX_BODY_BYTES
 
     def _redirect_to_page(self) -> Response:
         return RedirectResponse(f"{self.path_prefix}/", 303, {"cache-control": "no-store"})
@@ -133,14 +139,16 @@ def _refuse(status: int, reason: str) -> Response:
     return JSONResponse({"error": reason}, status, {"connection": "close"})
 
 
-def _is_same_origin(headers: dict[str, str]) -> bool:
+def _is_same_origin(headers: dict[str, str], scheme: str) -> bool:
     """Whether a request comes from the page or a program. Only browsers send an origin and have cookies to abuse."""
     origin = headers.get("origin")
     if origin is not None:
         try:
-            return urlsplit(origin).netloc == headers.get("host")  # the host was checked before
+            parts = urlsplit(origin)
         except ValueError:  # such as http://[
             return False
+        # The host was checked before. A proxy may not say that it uses https, so https is accepted in any case.
+        return parts.netloc == headers.get("host") and parts.scheme in ("https", scheme)
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
@@ -177,14 +185,6 @@ def _limit_body(receive: Receive, max_bytes: int) -> Receive:
         return message
 
     return receive_limited
-
-
-def _is_ip_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _hostname(netloc: str) -> str:

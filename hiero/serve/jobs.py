@@ -1,4 +1,4 @@
-"""Background jobs with progress, and watching of folders for new videos.
+"""Background jobs with progress: processing of videos, also new ones in watched folders, and learning.
 
 Jobs in a persistent state are resumed after a restart.
 """
@@ -14,21 +14,25 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from hiero.corpus.adaptation import learn_from_videos, named_steps
 from hiero.corpus.indexing import ArrivalWatcher
+from hiero.engine import NO_TEXT
 from hiero.errors import InputError
-from hiero.serve.entries import NotFoundError
+from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
 from hiero.serve.telemetry import EventLog
 from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
-from hiero.types import ProgressCallback, ProgressEvent
+from hiero.types import Hierarchy, ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # unfinished jobs
 MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
 STOP_S = 10.0  # time for jobs to stop; they check at each progress report
 MAX_ENDED = 200  # finished jobs that are listed
 SCAN_EVERY_S = 10.0  # time between two scans of watched folders
+LEARNING = "learning"  # stands for the video in the job that learns
+MAX_CHANGES = 200  # listed steps per video that learning has named anew
 WATCH_USER = User("watch", "edit")
 UPDATE_INTERVAL_S = 0.2  # shortest time between two progress updates
 HEARTBEAT_S = 10.0  # proxies may close silent connections
@@ -48,39 +52,34 @@ class JobQueue:
         self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1
     ) -> None:
         self.work, self.state = work, state or State()
-        self.jobs: dict[str, Job] = {}
+        self.closing = threading.Event()
         self._waiting: queue.Queue[Job | None] = queue.Queue()  # None stops a thread
-        self._lock = threading.Lock()
-        self._change_lock = threading.RLock()
-        self.is_closing = False
-        self.jobs |= {job.id: job for job in self.state.jobs(ENDED, MAX_ENDED)}
+        self._lock = threading.RLock()
+        self.jobs = {job.id: job for job in self.state.jobs(ENDED, MAX_ENDED)}
         for job in self.state.jobs(("waiting", "running"), MAX_WAITING):
-            self._resume(job)
+            self.jobs[job.id] = job
+            if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
+                self._change(
+                    job, state="failed", message=f"the server stopped {job.num_attempts} times during this job"
+                )
+            else:
+                self._change(job, state="waiting")
+                self._waiting.put(job)
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(num_workers)]
         for thread in self._threads:
             thread.start()
 
-    def _resume(self, job: Job) -> None:
-        """Resume a job that a previous server did not finish."""
-        self.jobs[job.id] = job
-        if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
-            message = f"the server stopped {job.num_attempts} times during this job"
-            self._change(job, state="failed", message=message)
-            return
-        self._change(job, state="waiting")
-        self._waiting.put(job)
-
     def start(self, video: str, user: str = "") -> Job:
         """Start a job for a video, or return its unfinished job."""
         with self._lock:
-            for job in self.jobs.values():
-                if job.video == video and not job.ended:
-                    return job
-            if sum(not job.ended for job in self.jobs.values()) >= MAX_WAITING:
+            ended = [job for job in self.jobs.values() if job.ended]
+            unfinished = {job.video: job for job in self.jobs.values() if not job.ended}
+            if video in unfinished:
+                return unfinished[video]
+            if len(unfinished) >= MAX_WAITING:
                 raise InputError("too many jobs are waiting; please try again later")
-            ended = [job.id for job in self.jobs.values() if job.ended]
-            for id in ended[:-MAX_ENDED]:
-                del self.jobs[id]
+            for job in ended[:-MAX_ENDED]:
+                del self.jobs[job.id]
             job = self.state.add_job(video, user)
             self.jobs[job.id] = job
         self._waiting.put(job)
@@ -95,7 +94,7 @@ class JobQueue:
     def cancel(self, id: str) -> Job:
         """Cancel a job: at once if it is waiting, otherwise at its next progress report."""
         job = self.find(id)
-        with self._change_lock:
+        with self._lock:
             job.cancel_requested = True
             if job.state == "waiting":
                 self._change(job, state="cancelled")
@@ -114,8 +113,8 @@ class JobQueue:
 
     def close(self) -> None:
         """Stop all jobs and threads. In a persistent state, unfinished jobs wait for the next server."""
-        with self._change_lock:
-            self.is_closing = True
+        with self._lock:
+            self.closing.set()
             for job in list(self.jobs.values()):
                 if job.ended:
                     continue
@@ -132,7 +131,7 @@ class JobQueue:
 
     def _change(self, job: Job, **changes: Any) -> None:
         """Set attributes of a job, also in the state."""
-        with self._change_lock:
+        with self._lock:
             job.update(**changes)
             try:
                 self.state.save_job(job)
@@ -141,8 +140,8 @@ class JobQueue:
 
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
-            with self._change_lock:
-                if job.cancel_requested or self.is_closing:
+            with self._lock:
+                if job.cancel_requested or self.closing.is_set():
                     continue
                 self._change(job, state="running", num_attempts=job.num_attempts + 1)
             changes: dict[str, Any]
@@ -156,8 +155,8 @@ class JobQueue:
             except Exception:  # clients must not see the traceback
                 LOGGER.exception("hiero: job %s:", job.id)
                 changes = {"state": "failed", "message": INTERNAL_ERROR}
-            with self._change_lock:
-                if not (self.is_closing and changes["state"] != "done"):  # otherwise it was put back
+            with self._lock:
+                if not (self.closing.is_set() and changes["state"] != "done"):  # otherwise it was put back
                     self._change(job, **changes)
 
 
@@ -194,44 +193,84 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
 
     It polls the job instead of waiting in a thread, so that any number of clients can watch.
     """
-    version, last_event_s = -1, 0.0
+    shown: dict[str, Any] = {}
+    last_event_s = 0.0
     while True:
+        has_ended = job.ended or (job.cancel_requested and job.state == "waiting")
         now_s = time.monotonic()
-        if job.version > version:
-            version, last_event_s = job.version, now_s
-            yield job.to_dict()
+        if job.to_dict() != shown:
+            shown, last_event_s = job.to_dict(), now_s
+            yield shown
         elif now_s - last_event_s >= heartbeat_s:
             last_event_s = now_s
             yield None
-        if (job.ended or (job.cancel_requested and job.state == "waiting")) and job.version == version:
+        if has_ended:
             return
         await asyncio.sleep(UPDATE_INTERVAL_S)
 
 
-class Arrivals:
-    """Watches folders in a thread. New videos are added to the library and processed by jobs."""
+def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log: EventLog) -> None:
+    """Add new videos to the library and process them by jobs, until the queue is closed."""
+    while not jobs.closing.wait(SCAN_EVERY_S):
+        try:
+            arrived = watcher.look()
+            for name, source in arrived.items():
+                entry = library.add(source, name)
+                if not library.is_read(entry):
+                    job = jobs.start(entry.id, WATCH_USER.name)
+                    log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
+            watcher.finish(arrived)
+        except (InputError, OSError) as error:  # for example a network share that is offline
+            LOGGER.warning("hiero: %s; retrying", display_addresses(str(error)))
 
-    def __init__(self, library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log: EventLog) -> None:
-        self.library, self.jobs, self.watcher, self.log = library, jobs, watcher, log
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
 
-    def look(self) -> None:
-        """Add new videos."""
-        arrived = self.watcher.look()
-        for name, source in arrived.items():
-            entry = self.library.add(source, name)
-            if not self.library.is_read(entry):
-                job = self.jobs.start(entry.id, WATCH_USER.name)
-                self.log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
-        self.watcher.finish(arrived)
+def run_job(library: Library, video: str, progress: ProgressCallback) -> None:
+    """The work of a job: process one video, or learn from all."""
+    if video == LEARNING:
+        learn_names(library, progress)
+    else:
+        library.index(library.find(video), progress)
 
-    def close(self) -> None:
-        self._stop.set()
 
-    def _run(self) -> None:
-        while not self._stop.wait(SCAN_EVERY_S):
-            try:
-                self.look()
-            except (InputError, OSError) as error:  # for example a network share that is offline
-                LOGGER.warning("hiero: %s; retrying", display_addresses(str(error)))
+def learn_names(library: Library, progress: ProgressCallback) -> None:
+    """Learn prototypes of all named steps that users saved, and name the steps of the other videos with them.
+
+    `library.learned` is then a summary of what has changed.
+    """
+    if not library.main_engine.has_text:
+        raise InputError(NO_TEXT)
+    entries = [entry for entry in list(library.entries.values()) if library.is_read(entry)]
+    corrected, others = [], []
+    for i, entry in enumerate(entries):
+        progress(ProgressEvent("read", entry.name, float(i), 2.0 * len(entries)))
+        edits = library.edits.read(entry)
+        steps = () if edits is None else named_steps(edits.hierarchy)
+        if steps:
+            corrected.append((library.read(entry), steps))
+        elif edits is None:
+            others.append((entry, library.steps(library.read(entry), None)))
+    if not corrected:
+        raise InputError("no step has been renamed yet: open a video, select a step and rename it")
+    prototypes = learn_from_videos(corrected)
+    library.set_prototypes(prototypes)
+    changes = []
+    for i, (entry, before) in enumerate(others):
+        progress(ProgressEvent("read", entry.name, float(len(entries) + i), 2.0 * len(entries)))
+        changes.append(_changes(entry, before, library.steps(library.read(entry), None)))
+    library.learned = {
+        "num_names": len(prototypes.labels),
+        "num_steps": int(prototypes.num_steps.sum()),
+        "num_videos": len(corrected),
+        "num_named_anew": sum(change["num_steps"] for change in changes),
+        "videos": [change for change in changes if change["num_steps"]],
+    }
+
+
+def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any]:
+    """The steps of the finest level whose names have changed."""
+    steps = [
+        {"start_s": round(new.start_s, 3), "end_s": round(new.end_s, 3), "before": old.label, "after": new.label}
+        for old, new in zip(before.levels[-1], after.levels[-1], strict=True)
+        if old.label != new.label
+    ]
+    return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}

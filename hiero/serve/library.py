@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -20,7 +22,7 @@ from hiero.decoding.recordings import NoFilesError, find_recordings, is_collecti
 from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.serve.edits import FileEdits
+from hiero.serve.edits import EditStore
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
@@ -30,7 +32,6 @@ from hiero.types import Hierarchy, ProgressCallback, no_progress
 
 MAX_OPEN_BYTES = 512 * 2**20  # memory for open videos; one is kept even if it is larger
 MAX_CACHED_HIERARCHIES = 100  # per video
-MAX_CACHED_LISTS = 32  # lists of entries by search text and order
 ID_LENGTH = 12  # hexadecimal digits
 
 SortKey = Literal["added", "name", "length", "steps", "state"]
@@ -88,17 +89,17 @@ class Library:
     engines: dict[str, Engine]
     entries: dict[str, Entry] = field(default_factory=dict)
     corpus: Corpus | None = None
-    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # annotated steps by name of the video
     labels: list[str] | None = None
+    adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
     cache: bool = True
     transcripts: bool = True
     speech: bool = False
     reader: Callable[[Entry, ProgressCallback], None] | None = None  # processes videos into the cache
-    edits: FileEdits = field(default_factory=FileEdits)
+    edits: EditStore = field(default_factory=EditStore)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
     _ids_by_name: dict[str, str] = field(default_factory=dict)
-    _lists: dict[tuple[str, SortKey, bool], list[Entry]] = field(default_factory=dict)  # valid until an entry changes
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
 
@@ -117,18 +118,15 @@ class Library:
         with self._lock:
             if id in self.entries:
                 return self.entries[id]
-            preferred = free_name = name or source.path.stem
-            number = 1
-            while free_name in self._ids_by_name:
-                number += 1
-                free_name = f"{preferred} ({number})"
+            preferred = name or source.path.stem
+            names = itertools.chain([preferred], (f"{preferred} ({number})" for number in itertools.count(2)))
+            free_name = next(name for name in names if name not in self._ids_by_name)
             entry = Entry(id, free_name, source)
             if record is not None:
                 num_steps = record.levels[-1] if record.levels else None
                 entry = replace(entry, was_read=True, duration_s=record.duration_s, num_steps=num_steps)
             self.entries[id] = entry
             self._ids_by_name[free_name] = id
-            self._lists.clear()
             return entry
 
     def find(self, id: str) -> Entry:
@@ -142,18 +140,9 @@ class Library:
         return None if id is None else self.entries[id]
 
     def list_entries(self, text: str = "", sort: SortKey = "added", descending: bool = False) -> list[Entry]:
-        """Sorted entries whose names contain a text."""
-        key = (text.casefold(), sort, descending)
-        with self._lock:
-            if key not in self._lists:
-                entries = [entry for entry in self.entries.values() if key[0] in entry.name.casefold()]
-                while len(self._lists) >= MAX_CACHED_LISTS:
-                    self._lists.pop(next(iter(self._lists)))
-                self._lists[key] = self._sort(entries, sort, descending)
-            return self._lists[key]
-
-    def _sort(self, entries: list[Entry], sort: SortKey, descending: bool) -> list[Entry]:
-        """Sort entries. Those without a value come last in either direction."""
+        """Sorted entries whose names contain a text. Those without a value come last in either direction."""
+        text = text.casefold()
+        entries = [entry for entry in list(self.entries.values()) if not text or text in entry.name.casefold()]
         if sort == "added":
             return entries[::-1] if descending else entries
         value: Callable[[Entry], Any] = {
@@ -163,13 +152,11 @@ class Library:
             "steps": lambda entry: entry.num_steps,
         }[sort]
         known = [entry for entry in entries if value(entry) is not None]
-        unknown = [entry for entry in entries if value(entry) is None]
-        return sorted(known, key=value, reverse=descending) + unknown
+        return sorted(known, key=value, reverse=descending) + [entry for entry in entries if value(entry) is None]
 
     def _update(self, id: str, **changes: Any) -> None:
         with self._lock:
             self.entries[id] = replace(self.entries[id], **changes)
-            self._lists.clear()
 
     def is_read(self, entry: Entry) -> bool:
         """Whether an entry opens at once: it was processed before or is a feature file."""
@@ -180,10 +167,6 @@ class Library:
         if not self.is_read(entry):
             raise NotReadError(f"{entry.name} has not been processed yet; send POST /api/videos/{entry.id}/read first")
         return self.videos.find(entry.id, model or self.main_model)
-
-    def open_video(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
-        """Open a video that was processed before. Other videos are processed by a job."""
-        return self.find_open(entry, model) or self.read(entry, model, progress)
 
     def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
         """Read a video, however long it takes. Concurrent calls wait for the first."""
@@ -216,29 +199,26 @@ class Library:
         self.videos.forget_steps()
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
-        """Process a video and add it to the corpus, if there is one."""
+        """Process a video. Update it in the corpus, or add it if new videos are added."""
         if self.reader is not None and not self.is_read(entry):
             self.reader(entry, progress or no_progress)
-        if self.corpus is not None:
-            record = self.corpus.lookup([entry.name]).get(entry.name)
-            if record is not None and record.path != entry.source.name:
-                raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
+        record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+        is_indexed = record is not None and record.path == entry.source.name
+        if self.adds_to_corpus and record is not None and not is_indexed:
+            raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
         video = self.read(entry, progress=progress)
-        if self.corpus is not None:
+        if self.corpus is not None and (is_indexed or self.adds_to_corpus):
             settings = IndexSettings(labels=self.labels)
             add_video(self.corpus, self.main_engine, entry.source, lambda _: video, settings, entry.name)
         num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
         self._update(entry.id, num_steps=num_steps)
 
-    def annotations_of(self, entry: Entry) -> list[dict[str, Any]]:
-        """Annotated steps of a video: [{start_s, end_s, text}]."""
-        return self.annotations.get(entry.name, [])
 
-
+@lru_cache(maxsize=100_000)
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Key for the natural order of names: day 9 comes before day 10."""
     parts = re.findall(r"\d+|\D+", name.casefold())
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def open_library(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
 from hiero.extraction.ray_cluster import connect
 from hiero.serve.entries import Entry
+from hiero.sources.source import VideoSource
 from hiero.types import ProgressCallback, ProgressEvent
 
 POLL_S = 0.5  # time between two progress updates
@@ -38,7 +38,7 @@ class ReadWorker:
 
         try:
             self.engine = self.engine or load(**self.settings)
-            source = tuple(Path(path) for path in paths) if len(paths) > 1 else Path(paths[0])
+            source = VideoSource.of(paths)
             engine_for(self.engine, source).read(source, progress=report)
         except InputError as error:
             return str(error)
@@ -46,14 +46,8 @@ class ReadWorker:
             self.progress.pop(id, None)
         return ""
 
-    def position(self, id: str) -> tuple[float, float | None] | None:
-        """Processed and total seconds of a video, or None before it starts."""
-        return self.progress.get(id)
-
-    def pid(self) -> int:
-        import os
-
-        return os.getpid()
+    def position(self, id: str) -> tuple[float, float | None]:
+        return self.progress.get(id, (0.0, None))
 
 
 class RayReader:
@@ -78,7 +72,7 @@ class RayReader:
         result = worker.read.remote(entry.id, [file.location for file in entry.source.files])
         try:
             while not self.ray.wait([result], timeout=POLL_S)[0]:
-                progress(ProgressEvent("read", entry.name, *self._position(worker, entry)))
+                progress(ProgressEvent("read", entry.name, *self._position(worker, entry.id)))
             message = self.ray.get(result)
         except self.ray.exceptions.RayError as error:
             logging.getLogger(__name__).debug("worker lost", exc_info=error)
@@ -89,9 +83,10 @@ class RayReader:
         if message:
             raise InputError(message)
 
-    def _position(self, worker: Any, entry: Entry) -> tuple[float, float | None]:
+    def _position(self, worker: Any, id: str) -> tuple[float, float | None]:
+        """Processed and total seconds of a video, unknown while its worker starts or does not answer."""
         try:
-            position = self.ray.get(worker.position.remote(entry.id), timeout=POLL_S)
+            position: tuple[float, float | None] = self.ray.get(worker.position.remote(id), timeout=POLL_S)
         except (self.ray.exceptions.RayError, TimeoutError):
-            position = None
-        return position or (0.0, None)
+            return 0.0, None
+        return position

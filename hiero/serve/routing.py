@@ -1,23 +1,35 @@
-"""Shared parts of all routes: roles, services and the context of a request."""
+"""Shared parts of all routes: roles, thread pools, services and the context of a request.
+
+Quick answers, segmentation and reading have separate threads, and clients take turns.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
+from prometheus_client import CollectorRegistry
+from starlette.requests import ClientDisconnect
 
 from hiero.engine import Video
 from hiero.serve.edits import Presence
 from hiero.serve.entries import Entry
+from hiero.serve.guard import client_key
 from hiero.serve.jobs import JobQueue
 from hiero.serve.library import Library
 from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
-from hiero.serve.telemetry import EventLog, Metrics
+from hiero.serve.telemetry import EventLog
 from hiero.serve.users import USER, Access, ForbiddenError, User
-from hiero.serve.workers import ANSWERS, READS, Result, WorkerPool, check_client, run_in_thread
+
+Result = TypeVar("Result")
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": description, "content": {"application/json": {"schema": {"type": "object"}}}}
@@ -47,6 +59,55 @@ def role_router(role: Role | None) -> APIRouter:
     return APIRouter(dependencies=[Depends(RoleCheck(role))])
 
 
+# Threads
+
+
+class WorkerPool:
+    """A few threads that work for many clients.
+
+    Clients take turns, so that many requests of one client do not delay the only request of another.
+    Work that is cancelled while it waits is never started. A thread stays busy until its work ends,
+    even if nobody waits for the result any more.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._num_started = 0
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()  # by client
+        self._changed = threading.Condition()
+
+    def submit(self, client: str, work: Callable[[], Result]) -> Future[Result]:
+        future: Future[Result] = Future()
+        with self._changed:
+            self._waiting.setdefault(client, deque()).append((future, work))
+            if self._num_started < self.num_threads:
+                self._num_started += 1
+                threading.Thread(target=self._run, daemon=True).start()  # a daemon does not keep the server alive
+            self._changed.notify()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                client, queue = self._waiting.popitem(last=False)
+                future, work = queue.popleft()
+                if queue:
+                    self._waiting[client] = queue  # moves to the end of the queue
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # raised where the result is awaited
+                    future.set_exception(error)
+            del future, work  # otherwise the result would stay in memory until the next work arrives
+
+
+ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # less than a second
+CUTS = WorkerPool(2)  # segmentation, seconds for hours of video
+LARGE_CUTS = WorkerPool(1)  # segmentation into many steps, which takes longer
+READS = WorkerPool(2)  # files, which takes minutes unless they are in the cache
+
+
 # Services
 
 
@@ -60,7 +121,7 @@ class Services:
     access: Access
     jobs: JobQueue
     log: EventLog
-    metrics: Metrics
+    metrics: CollectorRegistry
     presence: Presence
 
 
@@ -82,26 +143,51 @@ class RequestContext:
         return user
 
     async def run(self, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
-        """Run work in a thread until it is done or the client disconnects."""
-        return await run_in_thread(self.request, work, pool)
+        """Run work in a thread. Raises ClientDisconnect as soon as the client disconnects."""
+        client = self.request.client
+        answer = asyncio.wrap_future(pool.submit(client_key(client.host if client else ""), work))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(self.request))
+        try:
+            await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                self.request.state.has_left = True
+                raise ClientDisconnect
+            return answer.result()
+        finally:
+            answer.cancel()
+            leaving.cancel()
+
+    def check_client(self, *_: object) -> None:
+        """Raise ClientDisconnect if the client has disconnected. Work calls it, also as a progress callback."""
+        if getattr(self.request.state, "has_left", False):
+            raise ClientDisconnect
 
     async def open_video(self, entry: Entry, model: str | None = None) -> Video:
         """Open a video that was processed before, from memory or in a thread from its files."""
         if (video := self.library.find_open(entry, model)) is not None:
             return video
-        return await self.run(lambda: self.library.open_video(entry, model, self.check_client), READS)
-
-    def check_client(self, *_: object) -> None:
-        """Raise ClientDisconnect if the client has disconnected. Also serves as a progress callback."""
-        check_client(self.request)
+        return await self.run(lambda: self.library.read(entry, model, self.check_client), READS)
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""
         self.services.log.record_change(self.user, action, subject, detail)
 
 
-async def make_context(request: Request) -> RequestContext:
+async def _wait_for_disconnect(request: Request) -> None:
+    """Wait for the client to disconnect. The body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _make_context(request: Request) -> RequestContext:
     return RequestContext(request, request.app.state.services)
 
 
-Context = Annotated[RequestContext, Depends(make_context)]
+Context = Annotated[RequestContext, Depends(_make_context)]
+
+
+async def _find_entry(context: Context, id: str) -> Entry:
+    return context.library.find(id)
+
+
+FoundEntry = Annotated[Entry, Depends(_find_entry)]

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket as socketlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,15 +51,16 @@ def run_server(
     _allow_open_files()
     try:
         with TextCache.stored_in(None if settings.state is None else settings.state / "text"):
-            Server(app, settings, lambda: on_ready(address)).run(sockets=[socket])
+            on_ready(address)  # the socket listens: requests wait until the server starts
+            Server(app, settings).run(sockets=[socket])
     finally:
         state.close()
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with a callback when it is ready, and the end of the background work at shutdown."""
+    """uvicorn, with the end of the background work at shutdown."""
 
-    def __init__(self, app: Application, settings: ServerSettings, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: Application, settings: ServerSettings) -> None:
         config = uvicorn.Config(
             app,
             settings.host,
@@ -75,11 +77,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,
         )
         super().__init__(config)
-        self.app, self.on_ready = app, on_ready
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.on_ready()
+        self.app = app
 
     async def shutdown(self, sockets: Any = None) -> None:
         # In a thread, so that responses continue. It ends event streams, for which the shutdown would wait.
@@ -100,14 +98,11 @@ def _choose_token(settings: ServerSettings, state: State) -> str | None:
 
 def _allow_open_files() -> None:
     """Raise the limit of open files of this process, if the system allows it."""
-    try:
-        import resource  # missing on Windows, which has no such limit
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = NUM_OPEN_FILES if hard == resource.RLIM_INFINITY else min(NUM_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    with suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(NUM_OPEN_FILES, hard)), hard))
 
 
 def _bind(host: str, port: int) -> socketlib.socket:
@@ -118,6 +113,7 @@ def _bind(host: str, port: int) -> socketlib.socket:
     socket.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
     try:
         socket.bind((host, port))
+        socket.listen()
     except (OSError, OverflowError) as error:
         socket.close()
         reason = getattr(error, "strerror", None) or error

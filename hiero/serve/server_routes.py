@@ -1,4 +1,7 @@
-"""Routes for jobs, users, the audit log, health checks and metrics."""
+"""Routes for jobs, users, the audit log, health checks and metrics.
+
+Routes that write the state are plain functions: FastAPI runs them in threads, because a write may wait.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import Annotated, Any
 
 from fastapi import Body, Query, Response
 from fastapi.responses import StreamingResponse
+from prometheus_client import generate_latest
 
 from hiero.errors import InputError
 from hiero.serve.guard import set_cookie
-from hiero.serve.jobs import job_events
-from hiero.serve.learning import LEARNING
+from hiero.serve.jobs import LEARNING, job_events
 from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, Context, role_router
-from hiero.serve.state import Job
+from hiero.serve.routing import ERRORS, Context, FoundEntry, role_router
+from hiero.serve.state import Job, StoredToken
 
 MAX_TOKEN_LENGTH = 200
 
@@ -27,9 +30,8 @@ public, view, edit, admin = role_router(None), role_router("view"), role_router(
 
 
 @edit.post("/api/videos/{id}/read", status_code=202, responses=ERRORS)
-async def read(context: Context, id: str) -> dict[str, Any]:
+def read(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """Process a video in the background and add it to the corpus, if there is one."""
-    entry = context.library.find(id)
     job = context.services.jobs.start(entry.id, context.user.name)
     context.record("read video", entry.id, f"{entry.name}, job {job.id}")
     return _job_to_dict(job, context.library)
@@ -48,7 +50,7 @@ async def job(context: Context, id: str) -> dict[str, Any]:
 
 
 @edit.delete("/api/jobs/{id}", responses=ERRORS)
-async def cancel(context: Context, id: str) -> dict[str, Any]:
+def cancel(context: Context, id: str) -> dict[str, Any]:
     """Cancel a job. Its results so far are kept for the next attempt."""
     job = context.services.jobs.cancel(id)
     context.record("cancel job", job.id, job.video)
@@ -56,7 +58,7 @@ async def cancel(context: Context, id: str) -> dict[str, Any]:
 
 
 @edit.post("/api/jobs/{id}/retry", status_code=202, responses=ERRORS)
-async def retry(context: Context, id: str) -> dict[str, Any]:
+def retry(context: Context, id: str) -> dict[str, Any]:
     """Start a new job for one that failed or was cancelled."""
     job = context.services.jobs.retry(id, context.user.name)
     context.record("retry job", job.id, job.video)
@@ -76,7 +78,7 @@ async def watch(context: Context, id: str) -> StreamingResponse:
 
 
 @edit.post("/api/learn", status_code=202, responses=ERRORS)
-async def learn(context: Context) -> dict[str, Any]:
+def learn(context: Context) -> dict[str, Any]:
     """Learn from all corrections in a background job."""
     job = context.services.jobs.start(LEARNING, context.user.name)
     context.record("learn", job.id)
@@ -110,9 +112,9 @@ async def sign_in(
     return asdict(user)
 
 
-@view.post("/api/sign-out")
+@public.post("/api/sign-out")
 async def sign_out(context: Context, response: Response) -> dict[str, bool]:
-    """Delete the cookie."""
+    """Delete the cookie, also one that is no longer valid."""
     set_cookie(response, context.request.scope, "", context.services.settings.path_prefix)
     return {"signed_in": False}
 
@@ -124,9 +126,9 @@ async def me(context: Context) -> dict[str, Any]:
 
 
 @admin.get("/api/tokens")
-async def tokens(context: Context) -> list[dict[str, Any]]:
+async def tokens(context: Context) -> list[StoredToken]:
     """The owners of tokens. The tokens themselves are not stored."""
-    return [asdict(token) for token in context.services.state.tokens()]
+    return context.services.state.tokens()
 
 
 @admin.get("/api/audit")
@@ -145,10 +147,10 @@ async def health() -> dict[str, str]:
 
 
 @public.get("/readyz", responses={503: {"description": "not ready"}})
-async def ready(context: Context, response: Response) -> dict[str, Any]:
+def ready(context: Context, response: Response) -> dict[str, Any]:
     """Whether the server accepts requests and can save changes."""
     try:
-        if context.services.jobs.is_closing:
+        if context.services.jobs.closing.is_set():
             raise InputError("the server is stopping")
         context.services.state.check_writable()
     except InputError as error:
@@ -160,4 +162,4 @@ async def ready(context: Context, response: Response) -> dict[str, Any]:
 @view.get("/metrics", response_class=Response)
 async def prometheus(context: Context) -> Response:
     """Counts and latencies in the text format of Prometheus."""
-    return Response(context.services.metrics.render(), media_type="text/plain; version=0.0.4")
+    return Response(generate_latest(context.services.metrics), media_type="text/plain; version=0.0.4")

@@ -50,6 +50,8 @@ class ServerSettings:
         edits are saved next to the videos.
     write_edits
         With `--state`, also save edits next to the videos, where `hiero adapt` finds them.
+    index
+        Add the videos that are read to the corpus, so that they can be searched.
     jobs
         Number of videos that are read at the same time.
     watch
@@ -84,6 +86,7 @@ class ServerSettings:
     upload_limit: int = 2000
     state: Path | None = None
     write_edits: Flag = False
+    index: Flag = False
     jobs: int = 1
     watch: Flag = False
     ray: Flag = False
@@ -104,10 +107,6 @@ class ServerSettings:
     def is_private(self) -> bool:
         """Whether only this machine can reach the server. A proxy or another host name lets others in."""
         return is_loopback(self.host) and not (self.trusted_proxy or self.root_path or self.allow_host)
-
-    @property
-    def max_upload_bytes(self) -> int:
-        return self.upload_limit * 2**20
 
     @property
     def path_prefix(self) -> str:

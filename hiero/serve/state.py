@@ -9,12 +9,14 @@ kept in memory.
 
 from __future__ import annotations
 
+import re
+import shutil
 import sqlite3
 import threading
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +27,11 @@ from hiero.serve.settings import Role
 
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
 WAIT_S = 10.0  # time to wait for another writer, such as `hiero serve token`
+MIN_FREE_BYTES = 16 * 2**20  # with less, the server is not ready
 SCHEMA_VERSION = 1
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
-SCHEMA = """
-CREATE TABLE tokens (
-    name TEXT PRIMARY KEY, digest BLOB UNIQUE NOT NULL, role TEXT NOT NULL, created_at REAL NOT NULL, revoked_at REAL
-) WITHOUT ROWID;
-CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL,
-    message TEXT NOT NULL, num_attempts INTEGER NOT NULL, created_at REAL NOT NULL, changed_at REAL NOT NULL
-);
-CREATE INDEX jobs_by_state ON jobs (state);
-CREATE TABLE edits (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, video TEXT NOT NULL, version TEXT, content BLOB, num_steps INTEGER NOT NULL,
-    user TEXT NOT NULL, saved_at REAL NOT NULL
-);
-CREATE INDEX edits_by_video ON edits (video, id);
-CREATE TABLE audit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL,
-    subject TEXT NOT NULL, detail TEXT NOT NULL
-);
-"""
+SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 
 
 @dataclass(frozen=True)
@@ -72,20 +57,15 @@ class Job:
     created_at: float = 0.0
     done_s: float = 0.0
     duration_s: float | None = None
-    version: int = 0  # number of changes
     cancel_requested: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
 
     def update(self, **changes: Any) -> None:
-        """Set attributes. Clients that watch the job are notified."""
-        with self._lock:
-            for name, value in changes.items():
-                setattr(self, name, value)
-            self.version += 1
+        """Set attributes, all at once for other threads."""
+        vars(self).update(changes)
 
     def to_dict(self) -> dict[str, Any]:
         names = ("id", "video", "user", "state", "done_s", "duration_s", "message", "created_at", "num_attempts")
@@ -105,11 +85,15 @@ class SavedEdit:
 
 
 class State:
-    """The database, shared by all threads of a server."""
+    """The database, shared by all threads of a server.
+
+    Reads have a connection of their own, so that they never wait for a writer.
+    """
 
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
         self.folder = folder
-        self._threads = threading.RLock()
+        self._write_lock = threading.RLock()
+        self._read_lock = self._write_lock if folder is None else threading.RLock()
         self._lock: FileLock | None = None
         try:
             if folder is not None:
@@ -118,8 +102,10 @@ class State:
                     self._lock = FileLock(folder / LOCK_NAME)
                     self._lock.acquire(blocking=False)
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
-            self._database = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
+            self._database = _connect(path)
             _prepare(self._database, folder)
+            self._reader = self._database if folder is None else _connect(path)
+            self._file_ids = self._find_files()
         except Timeout:
             message = "is used by another server; stop that server or choose another folder"
             raise InputError(f"--state {folder}: {message}") from None
@@ -136,33 +122,39 @@ class State:
 
     def close(self) -> None:
         """Close the database and release the folder."""
-        with self._threads:
+        with self._write_lock, self._read_lock:
             self._database.close()
+            self._reader.close()
             if self._lock is not None:
                 self._lock.release()
 
     def check_writable(self) -> None:
         """Raise InputError if nothing can be saved, for example on a full disk."""
-        self._write("UPDATE audit SET at = at WHERE id = -1")
+        self._execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # writes to the disk although nothing changes
+        if self.folder is not None and shutil.disk_usage(self.folder).free < MIN_FREE_BYTES:
+            raise InputError("the disk with the state of the server is full; free some space")
 
-    def _read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._threads:
+    def _execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, which is one transaction. Returns its rows."""
+        is_read = statement.startswith("SELECT")
+        if not is_read and self._find_files() != self._file_ids:  # SQLite would write to the removed file
+            raise InputError(f"not saved: {FILE_NAME} was removed or replaced; restore it and restart the server")
+        database, lock = (self._reader, self._read_lock) if is_read else (self._database, self._write_lock)
+        with lock:
             try:
-                return self._database.execute(query, values).fetchall()
+                return database.execute(statement, values).fetchall()
             except sqlite3.Error as error:
-                raise InputError(f"cannot read the state of the server ({error})") from error
+                problem = "cannot read" if is_read else "not saved: cannot write"
+                raise InputError(f"{problem} the state of the server ({error})") from error
 
-    def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        with self._threads:
-            try:
-                return self._database.execute(statement, values)  # one transaction
-            except sqlite3.Error as error:
-                raise InputError(f"not saved: cannot write the state of the server ({error})") from error
+    def _find_files(self) -> list[int | None]:
+        """Identities of the database and its write-ahead log on the disk."""
+        files = [] if self.folder is None else [self.folder / FILE_NAME, self.folder / f"{FILE_NAME}-wal"]
+        return [file.stat().st_ino if file.exists() else None for file in files]
 
-    def _insert(self, table: str, **values: Any) -> int | None:
-        marks = ", ".join("?" * len(values))
-        statement = f"INSERT OR REPLACE INTO {table} ({', '.join(values)}) VALUES ({marks})"
-        return self._write(statement, *values.values()).lastrowid
+    def _insert(self, table: str, **values: Any) -> None:
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        self._execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", *values.values())
 
     # Tokens
 
@@ -172,18 +164,18 @@ class State:
 
     def revoke_token(self, name: str) -> bool:
         """Revoke the token of a user. Returns whether there was a valid one."""
-        statement = "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
-        return self._write(statement, time.time(), name).rowcount > 0
+        statement = "UPDATE tokens SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL RETURNING name"
+        return bool(self._execute(statement, time.time(), name))
 
     def find_token(self, digest: bytes) -> StoredToken | None:
         """The valid token with this digest."""
         query = "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL"
-        rows = self._read(query, digest)
+        rows = self._execute(query, digest)
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
         """All tokens sorted by name, including revoked ones."""
-        rows = self._read("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
+        rows = self._execute("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
         return [StoredToken(*row) for row in rows]
 
     # Jobs
@@ -191,21 +183,22 @@ class State:
     def add_job(self, video: str, user: str) -> Job:
         """Add a waiting job."""
         now = time.time()
-        values = {"video": video, "user": user, "state": "waiting", "message": "", "num_attempts": 0}
-        id = self._insert("jobs", **values, created_at=now, changed_at=now)
+        columns = "video, user, created_at, changed_at, state, message, num_attempts"
+        statement = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, 'waiting', '', 0) RETURNING id"
+        ((id,),) = self._execute(statement, video, user, now, now)
         return Job(str(id), video, user, created_at=now)
 
     def save_job(self, job: Job) -> None:
         """Store the current state of a job."""
         statement = "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?"
-        self._write(statement, job.state, job.message, job.num_attempts, time.time(), int(job.id))
+        self._execute(statement, job.state, job.message, job.num_attempts, time.time(), int(job.id))
 
     def jobs(self, states: Sequence[str], limit: int) -> list[Job]:
         """The newest jobs in these states, oldest first."""
         places = ", ".join("?" * len(states))
         columns = "id, video, user, state, message, num_attempts, created_at"
         query = f"SELECT {columns} FROM jobs WHERE state IN ({places}) ORDER BY id DESC LIMIT ?"
-        rows = self._read(query, *states, limit)
+        rows = self._execute(query, *states, limit)
         return [Job(str(id), *row) for id, *row in reversed(rows)]
 
     # Edits
@@ -224,11 +217,11 @@ class State:
     def edit_history(self, video: str, limit: int) -> list[SavedEdit]:
         """The saves of a video, newest first."""
         query = "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT ?"
-        return [SavedEdit(*row) for row in self._read(query, video, limit)]
+        return [SavedEdit(*row) for row in self._execute(query, video, limit)]
 
     def edit_content(self, video: str, id: int) -> bytes | None:
         """The content of a save, or None if it is a deletion or does not exist."""
-        rows = self._read("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
+        rows = self._execute("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
         return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
 
     # Audit
@@ -239,8 +232,9 @@ class State:
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first."""
-        rows = self._read("SELECT id, at, user, action, subject, detail FROM audit ORDER BY id DESC LIMIT ?", limit)
-        return [dict(zip(("id", "at", "user", "action", "subject", "detail"), row, strict=True)) for row in rows]
+        names = ("id", "at", "user", "action", "subject", "detail")
+        rows = self._execute(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", limit)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
@@ -250,6 +244,8 @@ def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise InputError(f"--state {folder}: was written by a newer version of hiero; upgrade hiero")
+    if version != 0 and (damage := find_damage(database)):
+        raise sqlite3.DatabaseError(damage)
     if version == 0:
         # If two processes start at the same time, the second finds the version of the first.
         database.execute("BEGIN IMMEDIATE")
@@ -258,3 +254,17 @@ def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         database.execute("COMMIT")
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
+
+
+def find_damage(database: sqlite3.Connection) -> str:
+    """What is wrong with the version or the tables of a database; empty if nothing is."""
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version < 0:
+        return f"impossible version {version}"
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    missing = sorted(set(re.findall(r"CREATE TABLE (\w+)", SCHEMA)) - tables)
+    return f"missing tables: {', '.join(missing)}" if missing else ""

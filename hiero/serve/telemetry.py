@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,34 +25,6 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")  # clients can inv
 QUESTIONS = ("/api/videos/{id}/ask", "/api/search", "/api/search/like")
 
 
-class Metrics:
-    """Counts and latencies of requests, and gauges."""
-
-    def __init__(self) -> None:
-        disable_created_metrics()  # otherwise each counter has a second series with its start time
-        registry = self.registry = CollectorRegistry()
-        labels, latency = ["method", "route", "status"], "Time from a request to the end of its response."
-        self._requests = Counter("hiero_requests_total", "Answered requests.", labels, registry=registry)
-        self._seconds = Histogram("hiero_request_seconds", latency, ["route"], buckets=BUCKETS_S, registry=registry)
-        self._questions = Counter("hiero_questions_total", "Searches by words or by example.", registry=registry)
-        self._sent_bytes = Counter("hiero_sent_bytes_total", "Bytes of responses.", registry=registry)
-        self.gauge("hiero_start_time_seconds", "Start time of the server.").set_to_current_time()
-
-    def gauge(self, name: str, help: str, *labels: str) -> Gauge:
-        return Gauge(name, help, labels, registry=self.registry)
-
-    def add(self, method: str, route: str, status: int, spent_s: float, num_bytes: int) -> None:
-        """Count one response."""
-        self._requests.labels(method, route, status).inc()
-        self._seconds.labels(route).observe(spent_s)
-        self._questions.inc(route in QUESTIONS)
-        self._sent_bytes.inc(num_bytes)
-
-    def render(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
-
-
 class EventLog:
     """Writes events to standard error, one line of text or JSON each, and changes also to the audit log."""
 
@@ -65,13 +37,10 @@ class EventLog:
         if self.log_format == "none":
             return
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        if self.log_format == "json":
-            line = json.dumps({"time": stamp, "kind": kind, **fields})
-        else:
-            # Values are quoted as JSON, so that input from a client cannot look like another line.
-            line = " ".join(
-                [stamp, kind, *(f"{key}={json.dumps(value)}" for key, value in fields.items() if value != "")]
-            )
+        # Values are quoted as JSON, so that input from a client cannot look like another line.
+        texts = [f"{key}={json.dumps(value)}" for key, value in fields.items() if value != ""]
+        is_json = self.log_format == "json"
+        line = json.dumps({"time": stamp, "kind": kind, **fields}) if is_json else " ".join([stamp, kind, *texts])
         self._logger.info("%s", line)
 
     def record_change(self, user: User, action: str, subject: str, detail: str = "") -> None:
@@ -82,8 +51,13 @@ class EventLog:
 class RequestLog:
     """ASGI middleware around the guard that counts and logs every response and gives each request an id."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: EventLog) -> None:
-        self.app, self.metrics, self.log = app, metrics, log
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry, log: EventLog) -> None:
+        self.app, self.log = app, log
+        labels, latency = ["method", "route", "status"], "Time from a request to the end of its response."
+        self._requests = Counter("hiero_requests_total", "Answered requests.", labels, registry=registry)
+        self._seconds = Histogram("hiero_request_seconds", latency, ["route"], buckets=BUCKETS_S, registry=registry)
+        self._questions = Counter("hiero_questions_total", "Searches by words or by example.", registry=registry)
+        self._sent_bytes = Counter("hiero_sent_bytes_total", "Bytes of responses.", registry=registry)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -115,7 +89,10 @@ class RequestLog:
     def _count(self, scope: Scope, status: int, num_bytes: int, spent_s: float) -> None:
         method, user = scope["method"], scope.get(USER)
         route = getattr(scope.get("route"), "path", "") or ("page" if status < 400 else "none")
-        self.metrics.add(method if method in METHODS else "other", route, status, spent_s, num_bytes)
+        self._requests.labels(method if method in METHODS else "other", route, status).inc()
+        self._seconds.labels(route).observe(spent_s)
+        self._questions.inc(route in QUESTIONS)
+        self._sent_bytes.inc(num_bytes)
         self.log.write(
             "request",
             id=scope[REQUEST_ID],

@@ -19,10 +19,10 @@ from hiero.engine.joined import place_files
 from hiero.errors import InputError
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
+from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey
-from hiero.serve.routing import ERRORS, Context, RequestContext, role_router
-from hiero.serve.workers import CUTS, LARGE_CUTS, READS, WorkerPool
+from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, role_router
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
 from hiero.types import Hierarchy, VideoFile, check_text, file_fields
 from hiero.vectors import unit_vectors
@@ -31,7 +31,6 @@ MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
 LARGE_STEPS = 200  # the page never asks for more
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
-MAX_PARTS = 10_000  # files per video
 TILE_SIZE = 128  # rows and columns of a tile of the similarity matrix
 MAX_ZOOM = 12  # 128 · 2¹² rows, enough for days of video
 
@@ -41,6 +40,7 @@ Seconds = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False)]
 StepCounts = Annotated[
     str | None, Query(pattern=r"^\d{1,5}(,\d{1,5}){0,7}$", description="number of steps of each level, such as 4,8,16")
 ]
+FileNumber = Annotated[int, Query(ge=0, le=10_000)]
 LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
 
 view = role_router("view")
@@ -79,9 +79,8 @@ async def videos(
 
 
 @view.get("/api/videos/{id}", responses=ERRORS)
-async def video(context: Context, id: str) -> dict[str, Any]:
+async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """One video with its duration and its files."""
-    entry = context.library.find(id)
     if context.library.is_read(entry) and len(entry.source.files) > 1:
         files = public_files((await context.open_video(entry)).files)
     else:
@@ -92,10 +91,9 @@ async def video(context: Context, id: str) -> dict[str, Any]:
 
 
 @view.get("/api/videos/{id}/steps", responses=ERRORS)
-async def steps(context: Context, id: str, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
+async def steps(context: Context, entry: FoundEntry, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
     """The hierarchy of steps of a video, coarse to fine, with at most 1000 steps per level."""
-    library = context.library
-    entry, pool = library.find(id), cutting_pool(k)
+    library, pool = context.library, cutting_pool(k)
     video = await context.open_video(entry, model)
     hierarchy = await context.run(lambda: _find_steps(library, video, k), pool)
     hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # speech has its own route
@@ -103,18 +101,18 @@ async def steps(context: Context, id: str, k: StepCounts = None, model: str | No
 
 
 @view.get("/api/videos/{id}/ask", responses=ERRORS)
-async def ask(context: Context, id: str, q: Text, n: NumResults = 5) -> dict[str, Any]:
+async def ask(context: Context, entry: FoundEntry, q: Text, n: NumResults = 5) -> dict[str, Any]:
     """Find a text in a video."""
-    video = await context.open_video(context.library.find(id))
+    video = await context.open_video(entry)
     return (await context.run(lambda: video.ask(check_text(q), num=n)[0])).to_dict()
 
 
 @view.post("/api/videos/{id}/label", responses=ERRORS)
 async def label(
-    context: Context, id: str, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None
+    context: Context, entry: FoundEntry, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None
 ) -> list[dict[str, Any]]:
     """Label every part of a video from a list of labels."""
-    entry, pool = context.library.find(id), cutting_pool(k)
+    pool = cutting_pool(k)
     if not 0 < len(labels) <= MAX_LABELS:
         raise InputError(f"there must be 1 to {MAX_LABELS} labels, got {len(labels)}")
     taxonomy = [check_text(text)[:MAX_LABEL_LENGTH] for text in labels]
@@ -125,25 +123,24 @@ async def label(
 
 
 @view.get("/api/videos/{id}/transcript", responses=ERRORS)
-async def transcript(context: Context, id: str) -> list[dict[str, Any]]:
+async def transcript(context: Context, entry: FoundEntry) -> list[dict[str, Any]]:
     """The transcript of a video in time order, empty if it has none."""
-    video = await context.open_video(context.library.find(id))
+    video = await context.open_video(entry)
     return [utterance.to_dict() for utterance in video.transcript or ()]
 
 
 @view.get("/api/videos/{id}/truth", responses=ERRORS)
-async def truth(context: Context, id: str) -> list[dict[str, Any]]:
+async def truth(context: Context, entry: FoundEntry) -> list[dict[str, Any]]:
     """Annotated steps of a video (`--truth`)."""
-    library = context.library
-    return library.annotations_of(library.find(id))
+    return context.library.annotations.get(entry.name, [])
 
 
 @view.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
-async def similarity(context: Context, id: str, zoom: int, row: int, column: int) -> Response:
+async def similarity(context: Context, entry: FoundEntry, zoom: int, row: int, column: int) -> Response:
     """A tile of the similarity matrix with one byte per cell. Its size is in X-Rows and X-Columns, that
     of the matrix in X-Cells.
     """
-    video = await context.open_video(context.library.find(id))
+    video = await context.open_video(entry)
     tile = await context.run(lambda: similarity_tile(video, zoom, row, column))
     cells = matrix_size(video, zoom)
     headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(cells)}
@@ -151,9 +148,8 @@ async def similarity(context: Context, id: str, zoom: int, row: int, column: int
 
 
 @view.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)
-async def picture(context: Context, id: str, t: Seconds) -> Response:
+async def picture(context: Context, entry: FoundEntry, t: Seconds) -> Response:
     """A thumbnail of a moment."""
-    entry = context.library.find(id)
     thumbnail = (await context.open_video(entry)).source.thumbnail_at(t)
     if thumbnail is None:
         raise NotFoundError("this video has no thumbnails")
@@ -161,22 +157,21 @@ async def picture(context: Context, id: str, t: Seconds) -> Response:
 
 
 @view.get("/api/videos/{id}/file", responses=ERRORS, response_class=FileResponse)
-async def file(context: Context, id: str, part: Annotated[int, Query(ge=0, le=MAX_PARTS)] = 0) -> FileResponse:
+async def file(context: Context, entry: FoundEntry, part: FileNumber = 0) -> FileResponse:
     """A file of the video. Range requests are supported."""
-    files = context.library.find(id).playable_files
+    files = entry.playable_files
     if not files:
         raise NotFoundError("there is no video next to this feature file")
     if part >= len(files):
         raise NotFoundError(f"there is no file {part}; this video has {len(files)}")
     # The local copy of a remote file may have been evicted.
-    return FileResponse(await context.run(lambda: files[part].fetch(context.check_client), READS))
+    return FileResponse(await context.run(lambda: files[part].fetch(context.check_client), routing.READS))
 
 
 @view.get("/api/videos/{id}/export/{format}", responses=ERRORS, response_class=Response)
-async def export(context: Context, id: str, format: str, k: StepCounts = None) -> Response:
+async def export(context: Context, entry: FoundEntry, format: str, k: StepCounts = None) -> Response:
     """Export the steps, edited or found, as with `hiero steps --export`."""
-    library = context.library
-    entry, pool = library.find(id), cutting_pool(k)
+    library, pool = context.library, cutting_pool(k)
     if format not in exporter_names():
         raise NotFoundError(f"there is no format {format}; choose one of {', '.join(exporter_names())}")
     exporter = find_exporter(format)
@@ -257,7 +252,7 @@ def _entry_to_dict(context: RequestContext, entry: Entry) -> dict[str, Any]:
         "read": library.is_read(entry),
         "edited": library.edits.exists(entry),
         "editing": context.services.presence.editors(entry.id),
-        "truth": bool(library.annotations_of(entry)),
+        "truth": bool(library.annotations.get(entry.name)),
     }
 
 
@@ -314,9 +309,9 @@ def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None
     return counts
 
 
-def cutting_pool(k: str | None) -> WorkerPool:
+def cutting_pool(k: str | None) -> routing.WorkerPool:
     """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
-    return LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else CUTS
+    return routing.LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else routing.CUTS
 
 
 def max_steps(video: Video) -> int:

@@ -287,6 +287,7 @@ def test_long_labels_are_cut():
 
 
 def test_a_new_video_is_read_with_progress(client, library):
+    library.adds_to_corpus = True  # hiero serve --index
     new = library.find_by_name("new").id
     assert client.get(f"/api/videos/{new}").json()["read"] is False
     job = client.post(f"/api/videos/{new}/read").json()
@@ -298,6 +299,12 @@ def test_a_new_video_is_read_with_progress(client, library):
     library.corpus.remove(["new"])
     assert client.get("/api/jobs").json()[-1]["state"] == "done"
     assert client.get("/api/jobs/99").status_code == 404
+
+
+def test_a_video_is_added_to_the_corpus_only_on_request(client, library, world):
+    library.index(library.find_by_name("new"))
+    library.index(library.find_by_name("tea"))  # which is in the corpus, and stays there
+    assert {record.video for record in library.corpus.videos()} == {"tea", "bike"}
 
 
 def test_only_a_job_reads_a_video(client, library):
@@ -318,6 +325,7 @@ def test_two_files_of_one_name(world, library, tmp_path):
     assert entry.name == "tea (2)"
     assert library.find_by_name("tea").path == world.videos[0].resolve()
     library.entries[entry.id] = replace(entry, name="tea")
+    library.adds_to_corpus = True
     with pytest.raises(InputError, match="another video with this name"):
         library.index(library.entries[entry.id])
     assert library.corpus.find("tea").path == str(world.videos[0].resolve())
@@ -454,7 +462,7 @@ def test_large_and_malformed_requests(client, tea):
 
 def test_more_steps_than_there_can_be(client, tea, library):
     """The number of steps is bounded by the video, and by the server whatever the video."""
-    video = library.open_video(library.find(tea))
+    video = library.read(library.find(tea))
     num = len(video.nodes)
     for path, limit in (
         (f"steps?k=2,{num + 1}", num),
@@ -542,7 +550,7 @@ def test_errors_show_no_insides(library, tea, monkeypatch, caplog):
     def broken(*_, **__):
         raise ZeroDivisionError("a secret in /root/somewhere")
 
-    monkeypatch.setattr(type(library), "open_video", broken)
+    monkeypatch.setattr(type(library), "find_open", broken)
     with TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False) as client:
         answer = client.get(f"/api/videos/{tea}/steps")
     assert answer.status_code == 500
@@ -603,7 +611,6 @@ def test_names_of_uploads(library, world, tmp_path):
             time.sleep(0.05)
         steps = client.get(f"/api/videos/{id}/steps?k=2").json()
         assert client.put(f"/api/videos/{id}/edits", json=steps).status_code == 200  # whose file has a longer name
-    library.corpus.remove(["x" * 196])
 
 
 def test_what_a_killed_server_left_is_cleared(library, world, tmp_path):

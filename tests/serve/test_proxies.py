@@ -90,6 +90,30 @@ def test_a_cookie_over_tls_is_secure(library):
         assert client.get("/api/me", headers={"Authorization": "Bearer secret"}).status_code == 421
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded"])
+def test_an_open_server_is_not_for_the_clients_of_a_proxy(library, header):
+    """A proxy on this machine that nobody declared would make everyone an administrator."""
+    with TestClient(create_app(library), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+        assert client.get("/api/me").status_code == 200
+        refused = client.get("/api/me", headers={header: "198.51.100.4"})
+        assert (refused.status_code, "--trusted-proxy" in refused.json()["error"]) == (403, True)
+        assert client.get("/healthz", headers={header: "198.51.100.4"}).status_code == 200
+
+
+def test_a_page_without_tls_cannot_change_one_with_tls(library):
+    headers = {"X-Forwarded-Host": "lab.example", "Authorization": "Bearer secret"}
+    url = f"/api/videos/{library.find_by_name('tea').id}/edits"
+    with TestClient(create_app(library, SETTINGS), base_url="http://inside", client=("10.0.0.9", 1)) as client:
+        for scheme, origin, status in (
+            ("https", "https://lab.example", 200),
+            ("https", "http://lab.example", 403),
+            ("http", "http://lab.example", 200),
+            ("http", "https://lab.example", 200),  # a proxy that does not say that it uses TLS
+        ):
+            answer = client.delete(url, headers={**headers, "X-Forwarded-Proto": scheme, "Origin": origin})
+            assert answer.status_code == status, (scheme, origin)
+
+
 def test_settings_that_are_wrong():
     with pytest.raises(InputError, match="must be an address or network"):
         ServerSettings(trusted_proxy=["lab.example"]).trusted_networks  # noqa: B018

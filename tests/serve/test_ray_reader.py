@@ -30,7 +30,7 @@ def test_a_lost_worker_is_replaced(world, tmp_path, monkeypatch):
         def kill_worker_once(_):
             if not killed.is_set():
                 killed.set()
-                os.kill(ray.get(reader.workers[0].pid.remote()), signal.SIGKILL)
+                os.kill(ray.get(reader.workers[0].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
         reader(library.find_by_name("long"), kill_worker_once)
         assert killed.is_set()

@@ -200,10 +200,8 @@ def test_other_networks_need_the_token(world):
             assert page.url == bare  # the token is in a cookie now
             assert b"<title>hiero</title>" in page.read()
     finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+        _, errors = end(process, signal.SIGTERM)
+    assert "unencrypted" in errors
 
 
 @pytest.mark.parametrize(
@@ -254,6 +252,18 @@ def test_nothing_to_show():
         app(["serve"], result_action="return_value")
     with pytest.raises(InputError, match="no such file, folder or corpus"):
         app(["serve", "nowhere", "--model", "raw"], result_action="return_value")
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_an_upload_limit_below_one(tmp_path, limit):
+    with pytest.raises(InputError, match="--upload-limit must be at least 1"):
+        app(["serve", "--upload", str(tmp_path), "--upload-limit", limit], result_action="return_value")
+
+
+def test_an_index_needs_a_corpus(world):
+    arguments = ["serve", str(world.videos[0]), "--index", "--backbone", "egovlp", "--device", "cpu"]
+    with pytest.raises(InputError, match="--index needs a corpus"):
+        app(arguments, result_action="return_value")
 
 
 def test_a_port_that_is_in_use(tmp_path):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hiero.errors import InputError
 from hiero.serve.state import FILE_NAME, State
 from tests.processes import start_python
+from tests.waiting import PATIENCE_S
 
 WRITER = """
 import sys
@@ -88,6 +92,69 @@ def test_files_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be used"):
         State(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, f"{FILE_NAME}-wal"])
+def test_a_removed_file_is_noticed(tmp_path, name):
+    """SQLite goes on with the removed file: what it acknowledges would be lost."""
+    state = State(tmp_path)
+    state.add_token("anna", "edit", b"digest")
+    (tmp_path / name).unlink()
+    for write in (lambda: state.add_edit("video", "v", b"content", 1, "anna"), state.check_writable):
+        with pytest.raises(InputError, match=r"not saved: .* was removed or replaced; restore it and restart"):
+            write()
+    state.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("DROP TABLE tokens", "missing tables: tokens"),
+        ("DROP TABLE edits", "missing tables: edits"),
+        ("PRAGMA user_version = -3", "impossible version -3"),
+    ],
+)
+def test_a_state_that_lacks_something_is_refused(tmp_path, change, message):
+    State(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as database:
+        database.execute(change)
+    with pytest.raises(InputError, match=f"cannot be used .{message}.*hiero doctor"):
+        State(tmp_path)
+
+
+def test_a_full_disk_is_noticed(tmp_path, monkeypatch):
+    state = State(tmp_path)
+    state.check_writable()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(InputError, match="full"):
+        state.check_writable()
+    monkeypatch.undo()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / f"{FILE_NAME}-wal").stat().st_size, limits[1]))
+    try:  # no file can grow, as with a quota
+        with pytest.raises(InputError, match="not saved"):
+            state.check_writable()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    state.check_writable()
+    state.close()
+
+
+def test_reads_do_not_wait_for_a_writer(tmp_path):
+    state = State(tmp_path)
+    state.add_token("anna", "edit", b"digest")
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        write = pool.submit(state.add_audit, "anna", "save edits", "video")
+        assert [token.name for token in state.tokens()] == ["anna"]
+        assert state.find_token(b"digest") is not None
+        assert not write.done()
+        other.execute("COMMIT")
+        write.result(PATIENCE_S)
+    other.close()
+    state.close()
 
 
 def test_without_a_folder_it_lives_in_memory():

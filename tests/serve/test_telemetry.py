@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
 
 from hiero.serve.app import create_app
-from hiero.serve.edits import FileEdits
+from hiero.serve.edits import EditStore
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import State
+from hiero.serve.state import FILE_NAME, State
+from tests.waiting import PATIENCE_S
 
 
 def parse_metrics(text):
@@ -68,6 +71,30 @@ def test_text_logs_stay_one_line(library, capsys):
     assert 'path="/api/videos/a\\nb"' in lines[0]
 
 
+def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
+    state = State(tmp_path)
+    with TestClient(create_app(library, state=state), base_url="http://localhost") as client:
+        other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(2) as pool:
+            waiting = [pool.submit(client.get, "/readyz"), pool.submit(client.post, "/api/learn")]
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/api/videos").status_code == 200
+            assert not any(answer.done() for answer in waiting)
+            other.execute("COMMIT")
+            assert [answer.result(PATIENCE_S).status_code for answer in waiting] == [200, 202]
+        other.close()
+    library.edits = EditStore()
+
+
+def test_the_log_has_the_address_of_the_visitor(library, capsys):
+    settings = ServerSettings(token="secret", trusted_proxy=["10.0.0.9"], log_format="json")
+    for peer, expected in (("10.0.0.9", "198.51.100.4"), ("10.0.0.8", "10.0.0.8")):
+        with TestClient(create_app(library, settings), base_url="http://localhost", client=(peer, 1)) as client:
+            client.get("/api/me", headers={"X-Forwarded-For": "203.0.113.1, 198.51.100.4"})
+        assert json.loads(capsys.readouterr().err)["client"] == expected
+
+
 def test_health(library, tmp_path):
     state = State(tmp_path / "state")
     app = create_app(library, state=state)
@@ -78,10 +105,19 @@ def test_health(library, tmp_path):
         stopping = client.get("/readyz")
         assert (stopping.status_code, stopping.json()["error"]) == (503, "the server is stopping")
         assert client.get("/healthz").status_code == 200
+    removed_state = State(tmp_path / "removed")
+    with TestClient(create_app(library, state=removed_state), base_url="http://localhost") as client:
+        assert client.get("/readyz").status_code == 200
+        (tmp_path / "removed" / FILE_NAME).unlink()
+        answer = client.get("/readyz")
+        assert (answer.status_code, "was removed" in answer.json()["error"]) == (503, True)
+        steps = client.get(f"/api/videos/{library.find_by_name('tea').id}/steps").json()
+        saved = client.put(f"/api/videos/{library.find_by_name('tea').id}/edits", json=steps)
+        assert (saved.status_code, "not saved" in saved.json()["error"]) == (400, True)
     broken_state = State(tmp_path / "other")
     broken = create_app(library, state=broken_state)
     broken_state.close()  # as a disk that is gone
     with TestClient(broken, base_url="http://localhost") as client:
         assert client.get("/readyz").status_code == 503
         assert client.get("/api/videos").status_code == 503
-    library.edits = FileEdits()
+    library.edits = EditStore()

@@ -49,7 +49,7 @@ ROLE_OF_ROUTE = {
     "GET /api/learn": "view",
     "POST /api/upload": "edit",
     "POST /api/sign-in": OPEN,
-    "POST /api/sign-out": "view",
+    "POST /api/sign-out": OPEN,
     "GET /api/me": "view",
     "GET /api/tokens": "admin",
     "GET /api/audit": "admin",
@@ -144,6 +144,15 @@ def test_sign_in_by_a_cookie_that_scripts_cannot_read(client):
     assert client.get("/api/me").status_code == 401
 
 
+def test_a_dead_cookie_is_cleared(client, state):
+    client.post("/api/sign-in", json={"token": "token-edit"})
+    state.revoke_token("editer")
+    answer = client.post("/api/sign-out")
+    assert answer.status_code == 200
+    assert "Max-Age=0" in answer.headers["set-cookie"]
+    assert not client.cookies
+
+
 def test_a_token_in_an_address_is_moved_away(client):
     assert client.get("/api/videos?token=token-view").status_code == 401  # of the page alone
     answer = client.get("/?token=token-view", follow_redirects=False)
@@ -171,12 +180,15 @@ def test_tokens_by_the_command_line(tmp_path):
     stored = b"".join(file.read_bytes() for file in (tmp_path / "state").iterdir())
     assert token.encode() not in stored  # hashed at rest
     assert run("list").stdout.split("\t")[:2] == ["anna", "edit"]
+    assert "the earlier token of anna is no longer valid" in run("add", "anna", "--role", "edit").stderr
+    assert "earlier" not in run("add", "ben").stderr
+    assert run("revoke", "ben").returncode == 0
     assert run("revoke", "anna").returncode == 0
     assert "revoked" in run("list").stdout
     assert "no valid token" in run("revoke", "anna").stderr
     assert "a name must have" in run("add", "an na").stderr
     actions = [line["action"] for line in State(tmp_path / "state").audit(9)]
-    assert actions == ["revoke token", "add token"]
+    assert actions == ["revoke token", "revoke token", "add token", "add token", "add token"]
 
 
 def test_every_change_leaves_a_line(client, library, state):

@@ -77,7 +77,7 @@ def check_state(machine: Machine) -> Iterator[Finding]:
     folder = machine.state_folder
     if folder is None:
         return
-    from hiero.serve.state import FILE_NAME, SCHEMA_VERSION
+    from hiero.serve.state import FILE_NAME, SCHEMA_VERSION, find_damage
 
     file = folder / FILE_NAME
     if not file.is_file():
@@ -87,12 +87,13 @@ def check_state(machine: Machine) -> Iterator[Finding]:
     try:
         # Read-only, so that no files are left that the user of the server cannot write.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            damages = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)")]
+            damages = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
             version = int(database.execute("PRAGMA user_version").fetchone()[0])
+            damages += filter(None, [find_damage(database)])
     except sqlite3.Error as error:
         yield problem("state", f"{file}: cannot be read ({first_line(error)})", restore)
         return
-    if damages != ["ok"]:
+    if damages:
         yield problem("state", f"{file}: damaged ({'; '.join(' '.join(line.split()) for line in damages)})", restore)
     elif version > SCHEMA_VERSION:
         message = f"{file}: written by a later version of hiero"

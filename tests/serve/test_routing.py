@@ -12,7 +12,7 @@ pytest.importorskip("starlette", reason="needs FastAPI: pip install 'hiero-video
 
 from starlette.requests import ClientDisconnect, Request
 
-from hiero.serve.workers import WorkerPool, check_client, run_in_thread
+from hiero.serve.routing import RequestContext, WorkerPool
 from tests.waiting import PATIENCE_S
 
 
@@ -21,7 +21,8 @@ class Client:
 
     def __init__(self, host="10.0.0.1"):
         self.left = asyncio.Event()
-        self.request = Request({"type": "http", "client": (host, 1), "headers": [], "state": {}}, self.receive)
+        request = Request({"type": "http", "client": (host, 1), "headers": [], "state": {}}, self.receive)
+        self.context = RequestContext(request, None)
 
     async def receive(self):
         await self.left.wait()
@@ -58,15 +59,15 @@ def test_work_that_nobody_waits_for_is_not_begun():
 
     async def run():
         running, waiting = Client(), Client()
-        first = asyncio.ensure_future(run_in_thread(running.request, lambda: gate.wait(PATIENCE_S), pool))
-        second = asyncio.ensure_future(run_in_thread(waiting.request, lambda: begun.append("second"), pool))
+        first = asyncio.ensure_future(running.context.run(lambda: gate.wait(PATIENCE_S), pool))
+        second = asyncio.ensure_future(waiting.context.run(lambda: begun.append("second"), pool))
         await asyncio.sleep(0.1)
         waiting.left.set()
         with pytest.raises(ClientDisconnect):
             await second
         gate.set()
         assert await first
-        assert await run_in_thread(Client().request, lambda: 5, pool) == 5
+        assert await Client().context.run(lambda: 5, pool) == 5
 
     asyncio.run(run())
     assert begun == []
@@ -81,12 +82,12 @@ def test_work_that_looks_is_stopped():
         def work():
             try:
                 while True:
-                    check_client(client.request)
+                    client.context.check_client()
                     time.sleep(0.01)
             finally:
                 ended.set()
 
-        task = asyncio.ensure_future(run_in_thread(client.request, work, pool))
+        task = asyncio.ensure_future(client.context.run(work, pool))
         await asyncio.sleep(0.1)
         client.left.set()
         with pytest.raises(ClientDisconnect):
@@ -99,6 +100,6 @@ def test_work_that_looks_is_stopped():
 def test_errors_come_out():
     async def run():
         with pytest.raises(ZeroDivisionError):
-            await run_in_thread(Client().request, lambda: 1 / 0, WorkerPool(1))
+            await Client().context.run(lambda: 1 / 0, WorkerPool(1))
 
     asyncio.run(run())
