@@ -31,31 +31,7 @@ from hiero.storage.cache import content_key
 from hiero.storage.files import home
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
-HEAD_DATA = {  # annotation file of each head task, and its key in SOURCES
-    "nlq": ("nlq/nlq_val.json", "nlq"),
-    "steps": ("goalstep/goalstep_grounding_val.json", "goalstep"),
-    "local": ("goalstep/goalstep_val.json", "goalstep"),
-}
 CHECKPOINTS = "https://www.sapeirone.it/data/hiero/ckpt/"
-SOURCES = {
-    "nlq": "EgoNLQ's annotations, part of Ego4D: https://ego4d-data.org/docs/CLI/",
-    "egomcq.json": "EgoMCQ's questions, egomcq.json of EgoVLP: https://github.com/showlab/EgoVLP",
-    "stores": "packed features of the Ego4D videos: hiero pack DATA/ego4d/{backbone} DATA/stores/{backbone}",
-    "ego4d": "features of the Ego4D videos, UID.pt: ego4d_egovlp.zip and ego4d_LaViLa-L.zip at "
-    "https://www.sapeirone.it/data/ego4d_features/; Omnivore: https://ego4d-data.org/docs/data/features/",
-    "enriched": "hiero embed DATA/ego4d/{plain} --model MODELS/{backbone} -o DATA/ego4d/{backbone}",
-    "goalstep": "Goal-Step's annotations: https://github.com/facebookresearch/ego4d-goalstep",
-    "annotations": "EgoProceL's annotations: https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning",
-    "features": "features of EgoProceL's videos, named as the csv files: "
-    "https://www.sapeirone.it/data/hiero/egoprocel_features/egoprocel_{plain}.zip",
-    "rates": "EgoProceL's videos (DATA/egoprocel/videos) or their frame rates "
-    "(DATA/egoprocel/rates.csv: video,fps,frames)",
-}
-RELEASE_ROWS = {  # rows that are run with the protocol of the released scripts
-    "egoprocel": ("HiERO, spectral", "raw, spectral"),
-    "goalstep-grounding": ("HiERO, runs of threads", "raw, runs of threads"),
-}
-PROTOCOL_NOTE = "Ours: rows of HiERO and of raw features use --protocol release, other clusterings use corrected."
 BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
 RAW = "raw"  # name of a run without a model: backbone features and their text tower
 ENRICHED = "hiero-"  # prefix of features that went through a model
@@ -100,7 +76,7 @@ def make_table(
         if published:
             result.table.rows.append(Row(f"{entry['method']}, published", published))
         ours = Row(f"{entry['method']}, ours", {})
-        for run in _entry_runs(entry):
+        for run in entry.get("ours", ()):
             if run["model"] != RAW:
                 train_seeds(run["model"], data, models, num_seeds, log)
             if reports := _reports(run, data, models, runs, result, log):
@@ -109,28 +85,12 @@ def make_table(
         if "statistics" in entry:
             ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
         if "parameters" in entry:
-            ours.scores["parameters (M)"] = count_parameters(entry["parameters"])
+            ours.scores["parameters (M)"] = entry["parameters"]
         if any(not math.isnan(value) for value in ours.scores.values()):
             result.table.rows.append(ours)
-    if any(run["eval"] in RELEASE_ROWS for entry in definition["rows"] for run in _entry_runs(entry)):
-        result.table.notes.append(PROTOCOL_NOTE)
     result.commands = list(dict.fromkeys(result.commands))
     result.wanted = list(dict.fromkeys(result.wanted))
     return result
-
-
-def _entry_runs(entry: dict[str, Any]) -> list[Run]:
-    """The runs behind a row of a table. An ablated model is run on three benchmarks."""
-    if "ablation" not in entry:
-        return entry.get("ours", [])
-    model = {"model": entry["ablation"], "backbone": "egovlp"}
-    egoprocel = {"EgoProceL F1": "mean F1", "EgoProceL IoU": "mean IoU"}
-    grounding = {"grounding R1@.3": "R1@.3", "grounding R5@.3": "R5@.3"}
-    return [
-        {**model, "eval": "egomcq", "pick": {"MCQ inter": "inter", "MCQ intra": "intra"}},
-        {**model, "eval": "egoprocel", "row": "HiERO, spectral", "pick": egoprocel},
-        {**model, "eval": "goalstep-grounding", "row": "HiERO, runs of threads", "pick": grounding},
-    ]
 
 
 def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Log = lambda _: None) -> None:
@@ -163,28 +123,6 @@ def count_annotations(annotations: Path, task: str) -> dict[str, float]:
     return {"videos": float(len(files)), "key-steps": float(len(numbers))} if files else {}
 
 
-def count_parameters(mode: str) -> float:
-    """Millions of trained parameters of the network and, unless frozen, of DistilBERT."""
-    import torch
-
-    from hiero.config import ModelConfig, TextConfig
-    from hiero.model.hiero import HiERO
-
-    with torch.device("meta"):  # count without allocating
-        total = sum(p.numel() for p in HiERO(ModelConfig(input_size=1536, num_layers=2)).parameters())
-        if mode == "frozen":
-            return total / 1e6
-        try:
-            from transformers import DistilBertConfig, DistilBertModel
-        except ImportError:
-            return math.nan
-        config = DistilBertConfig()
-        if mode == "full":
-            return (total + sum(p.numel() for p in DistilBertModel(config).parameters())) / 1e6
-    # LoRA adds two factors to query, key and value of each layer.
-    return (total + config.n_layers * 3 * 2 * config.dim * TextConfig().lora_rank) / 1e6
-
-
 def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Log) -> list[Report]:
     """The reports of all seeds of a run. Missing inputs are added to the result."""
     seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
@@ -192,9 +130,7 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
         result.wanted.append(f"the text tower of {_tower(run)}: hiero weights get {_tower(run)}")
         return []
     if not seeds:
-        model = models / run["model"]
-        result.wanted.append(f"{model}: {_model_source(run, data, models)}")
-        needed = run_arguments(run, [model], data)[1]
+        needed = _needed(run, data, models)
         result.wanted += [f"{path}: {source}" for path, source in needed.items() if not path.exists()]
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
@@ -248,16 +184,20 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
 
 def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
     """The arguments of `hiero eval`, and its input files, each with its source."""
-    inputs = _inputs(run, data)
-    plain = run["backbone"].removeprefix(ENRICHED)
-    sources = {
-        key: text.format(backbone=run["backbone"], plain=plain).replace("DATA", str(data))
-        for key, text in SOURCES.items()
-    }
-    if plain != run["backbone"]:
-        sources["ego4d"] = sources["enriched"]
-    needed = {path: sources[key] for path, key in inputs.values()}
-    files = [text for option, (path, _) in inputs.items() for text in (option, str(path))]
+    backbone: str = run["backbone"]
+    plain = backbone.removeprefix(ENRICHED)
+    benchmark = f"head-{run['data']}" if run["eval"] == "head" else run["eval"]
+    files: list[str] = []
+    needed: dict[Path, str] = {}
+    for option, (name, source) in definitions()["inputs"][benchmark].items():
+        path = data / name.format(backbone=backbone)
+        if option == "--rates" and not path.is_file():
+            option, path = "--videos", path.with_name("videos")
+        if source == "ego4d" and plain != backbone:
+            source = "enriched"
+        files += [option, str(path)]
+        text: str = definitions()["sources"][source]
+        needed[path] = text.format(backbone=backbone, plain=plain).replace("DATA", str(data))
     if run["eval"] == "head":
         return [*map(str, models), *files], needed
     arguments = [*files, "--model", str(models[0])]
@@ -265,33 +205,9 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
         arguments += ["--context", str(run["context"])]
     if run["model"] == RAW:
         arguments += ["--backbone", _tower(run)]
-    if run.get("row") in RELEASE_ROWS.get(run["eval"], ()):
-        arguments += ["--protocol", "release"]
+    if "protocol" in run:
+        arguments += ["--protocol", run["protocol"]]
     return arguments, needed
-
-
-def _inputs(run: Run, data: Path) -> dict[str, tuple[Path, str]]:
-    """Input files of a run by option: the path, and its key in SOURCES."""
-    benchmark, backbone = run["eval"], run["backbone"]
-    if benchmark == "egomcq":
-        return {"--questions": (data / "egomcq.json", "egomcq.json"), "--store": (data / "stores" / backbone, "stores")}
-    if benchmark == "egoprocel":
-        folder = data / "egoprocel"
-        rates = folder / "rates.csv"
-        return {
-            "--annotations": (folder / "annotations", "annotations"),
-            "--features": (folder / "features" / backbone, "features"),
-            **({"--rates": (rates, "rates")} if rates.is_file() else {"--videos": (folder / "videos", "rates")}),
-        }
-    task = {"head": run.get("data", ""), "goalstep-grounding": "steps"}.get(benchmark, "local")
-    file, key = HEAD_DATA[task]
-    inputs = {"--annotations": (data / file, key), "--features": (data / "ego4d" / backbone, "ego4d")}
-    if key == "goalstep":
-        inputs["--groups"] = (data / "goalstep" / "goalstep_video_groups.tsv", key)
-    train_options = {"goalstep-classification": "--train", "goalstep-localization": "--taxonomy"}
-    if benchmark in train_options:
-        inputs[train_options[benchmark]] = (data / "goalstep" / "goalstep_train.json", key)
-    return inputs
 
 
 def _select_row(report: Report, run: Run) -> Row:
@@ -344,7 +260,7 @@ def check_data(data: Path, models: Path) -> DataReport:
     describe_once = cache(_describe)  # folders may be large
     inputs: dict[Path, tuple[str, list[str]]] = {}
     for name in table_names():
-        rows = [runs for entry in definitions()["tables"][name]["rows"] if (runs := _entry_runs(entry))]
+        rows = [entry["ours"] for entry in definitions()["tables"][name]["rows"] if "ours" in entry]
         num_ready = 0
         for runs in rows:
             needed = [item for run in runs for item in _needed(run, data, models).items()]

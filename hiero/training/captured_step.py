@@ -3,38 +3,24 @@
 Forward and losses are compiled, then the whole step (gathering the batch, forward, both losses,
 backward, clipping, Adam) is recorded once and replayed, without Python between the kernels. Shapes
 are fixed when it is recorded.
-
-Triton takes some ten seconds to compile hiero's own kernels. Another process, `main`, compiles them
-into Triton's cache by one plain step of the same network while this one compiles the network.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from hiero.config import LossConfig, ModelConfig
+from hiero.config import ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
-from hiero.decoding.decode_worker import python_command
-from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
-from hiero.model.hiero import HiERO
 from hiero.model.losses import Losses
 from hiero.model.tdgc import Gate
-from hiero.training.step import Objective, TrainStep, make_adam
-
-MIN_CORES = 4  # with fewer cores, two compiling processes are not faster than one
-MIN_FREE_BYTES = 4 * 2**30  # memory of the GPU that the other process may use
-NUM_NODES = 64  # nodes in the plain step; kernels are the same for any number
+from hiero.training.step import Objective, TrainStep
 
 
 class CapturedStep(TrainStep):
@@ -65,7 +51,7 @@ class CapturedStep(TrainStep):
 
         optimizer.zero_grad(set_to_none=True)
         self.adam = ClippedAdam(optimizer, {} if half is None else half.copies, clip)
-        with _restored(objective, optimizer), compiling_kernels(objective, optimizer):
+        with _restored(objective, optimizer):
             # Compilation and lazy initialisation must precede recording and not run on the default stream.
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
@@ -168,60 +154,3 @@ class HalfWeights:
     def read_weights(self) -> None:
         """Update the copies from the original."""
         torch._foreach_copy_(list(self.copies.values()), list(self._weights.values()))
-
-
-@contextmanager
-def compiling_kernels(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Compile the kernels of a captured step in another process while the block runs."""
-    device = next(objective.parameters()).device
-    if num_usable_cores() < MIN_CORES or not sys.executable or _free_bytes(device) < MIN_FREE_BYTES:
-        yield
-        return
-    settings = {
-        "config": objective.model.config.to_dict(),
-        "spacing_s": objective.spacing_s,
-        "device": str(device),
-        "precision": None if objective.precision is None else str(objective.precision).removeprefix("torch."),
-        "optimizer": "adamw" if isinstance(optimizer, torch.optim.AdamW) else "adam",
-    }
-    process = None
-    with suppress(OSError):  # then this process compiles them
-        process = subprocess.Popen(
-            python_command("hiero.training.captured_step", json.dumps(settings)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        yield
-    finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-
-
-def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-
-
-def main(arguments: list[str]) -> None:
-    """Compile all kernels by one plain step."""
-    values = json.loads(arguments[0])
-    config, device = ModelConfig.from_dict(values["config"]), torch.device(values["device"])
-    torch.cuda.set_device(device)
-    from hiero.kernels.adam_triton import ClippedAdam  # needs Triton
-
-    network = HiERO(config).to(device).train()
-    precision = None if values["precision"] is None else getattr(torch, values["precision"])
-    objective = Objective(network, LossConfig(), values["spacing_s"], precision=precision)
-    half = HalfWeights(objective, precision) if precision == torch.bfloat16 else None  # as in `CapturedStep`
-    adam = ClippedAdam(make_adam(network, kind=values["optimizer"]), {} if half is None else half.copies, 1.0)
-    mask = torch.ones(1, NUM_NODES, dtype=torch.bool, device=device)
-    times = values["spacing_s"] * torch.arange(NUM_NODES, device=device)[None]
-    features = torch.randn(1, NUM_NODES, config.input_size, device=device)
-    texts = torch.randn(1, NUM_NODES, config.text_size, device=device)
-    losses = (objective if half is None else half.module)(TrainingBatch(features, mask, times, texts, times, mask))
-    losses.total.backward()
-    adam.step()
-    torch.cuda.synchronize()

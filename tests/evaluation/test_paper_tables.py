@@ -7,12 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from hiero.cli import app
+from hiero.config import ModelConfig, TextConfig
 from hiero.errors import InputError
 from hiero.evaluation import paper_tables
 from hiero.evaluation.paper_tables import check_data, definitions, make_table, report_file, table_names
 from hiero.evaluation.results import Report, Row, Table, as_latex
+from hiero.model.hiero import HiERO
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
 from tests.optional import weights_or_skip
@@ -104,10 +107,20 @@ def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
     assert result.wanted == ["the text tower of egovlp: hiero weights get egovlp"]  # for rows without a model
 
 
-def test_parameters_are_the_published_ones():
-    pytest.importorskip("transformers")
-    for row in definitions()["tables"]["text"]["rows"]:
-        assert round(paper_tables.count_parameters(row["parameters"]), 2) == row["published"][0]
+def test_parameters_are_those_of_the_networks_and_the_published_ones():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.DistilBertConfig()
+    with torch.device("meta"):  # count without allocating
+        network = count(HiERO(ModelConfig(input_size=1536, num_layers=2)))
+        encoder = count(transformers.DistilBertModel(config))
+    lora = config.n_layers * 3 * 2 * config.dim * TextConfig().lora_rank  # two factors of query, key and value
+    rows = definitions()["tables"]["text"]["rows"]
+    assert [row["parameters"] for row in rows] == [num / 1e6 for num in (network, network + lora, network + encoder)]
+    assert [round(row["parameters"], 2) for row in rows] == [row["published"][0] for row in rows]
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
 
 
 def test_annotations_are_counted():
