@@ -90,21 +90,20 @@ def own(
         JSON file with the timed steps of each video.
     """
     from hiero.devices import num_usable_cores
-    from hiero.evaluation.cases import EvalOptions
-    from hiero.evaluation.own_videos import OwnSettings, run_own_videos
+    from hiero.evaluation import cases, own_videos
 
     check_at_least("-k", options.k)
-    settings = OwnSettings(
+    settings = own_videos.OwnSettings(
         model=options.model,
         clock=parse_hz(options.hz),
         tasks=parse_names(options.tasks),
         num_clusters=options.k,
-        options=EvalOptions(num_threads=options.num_threads, random_state=options.seed, baselines=options.baselines),
+        options=cases.EvalOptions(options.num_threads, baselines=options.baselines, random_state=options.seed),
         only=options.only,
         device=options.device,
         num_processes=num_usable_cores(),
     )
-    report.output(run_own_videos(features, annotations, settings, log, progress_bar))
+    report.output(own_videos.run_own_videos(features, annotations, settings, log, progress_bar))
 
 
 @app.command
@@ -139,7 +138,7 @@ def egomcq(
     """
     from hiero.data.stores import FeatureStore
     from hiero.engine import load
-    from hiero.evaluation.egomcq import evaluate_egomcq, read_questions
+    from hiero.evaluation.egomcq import KINDS, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     check_at_least("--context", context, 0)
@@ -151,7 +150,7 @@ def egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
     name = "raw" if engine.folder is None else "HiERO"
-    summary = {name: {kind: table.rows[0].scores[kind] for kind in ("inter", "intra")}}
+    summary = {name: {kind: table.rows[0].scores[kind] for kind in KINDS.values()}}
     report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
 
 
@@ -213,7 +212,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     from hiero.engine import load
     from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
     from hiero.evaluation.egoprocel_data import find_egoprocel_videos
-    from hiero.evaluation.protocols import find_protocol
+    from hiero.evaluation.protocols import PROTOCOLS
     from hiero.evaluation.results import Report
 
     videos, missing, not_annotated = find_egoprocel_videos(
@@ -228,7 +227,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
             videos,
             stride=options.stride,
             baselines=options.baselines,
-            protocol=find_protocol(options.protocol),
+            protocol=PROTOCOLS[options.protocol],
             seed=options.seed,
             progress=advance,
         )
@@ -333,9 +332,9 @@ def goalstep_grounding(
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
     from hiero.evaluation.grounding import evaluate_runs, grounding_task, name_raw_rows, summarise_grounding
-    from hiero.evaluation.protocols import RELEASE, find_protocol
+    from hiero.evaluation.protocols import PROTOCOLS, RELEASE
 
-    chosen = find_protocol(protocol)
+    chosen = PROTOCOLS[protocol]
     cases, missing = options.read_cases(read_grounding(annotations, prefix), chosen)
     embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
     eval_options = EvalOptions(

@@ -7,15 +7,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import current_process, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from hiero.evaluation.results import Table
 from hiero.steps.clustering import cluster, natural_partitions, tw_finch
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep, Clock
-
-if TYPE_CHECKING:
-    from hiero.model.unet import Level
 
 MAX_WORKERS = 8
 MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
@@ -59,7 +56,6 @@ class Case:
     task: str = ""
     shift_s: float = 0.0
     candidates: dict[str, np.ndarray] = field(default_factory=dict)
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
     finch_rounds: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
     @property
@@ -104,8 +100,6 @@ class Case:
     def _outputs(self) -> dict[str, np.ndarray]:
         """All outputs of the network that tasks need, computed in one pass."""
         engine = self.video.engine
-        if self.outputs:
-            return self.outputs
         if engine.model is None:
             return {"projected0": self.features.astype(np.float32), f"level{engine.deep_level}": self.features}
         import torch
@@ -158,32 +152,6 @@ def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
     return read_feature_array(path, None if engine.folder is None else engine.folder.config.input_size)
 
 
-@contextmanager
-def recorded_outputs(engine: Embedder) -> Iterator[dict[str, np.ndarray]]:
-    """Record the outputs of the network for `Case.outputs` while a video is read.
-
-    The dictionary stays empty when the video comes from the cache.
-    """
-    outputs: dict[str, np.ndarray] = {}
-    model, deep_level = engine.model, engine.deep_level
-    if model is None:
-        yield outputs
-        return
-
-    def record(module: object, arguments: object, levels: list[Level]) -> None:
-        tensors = {
-            "projected0": model.video_head(levels[0].features[0]),
-            f"level{deep_level}": levels[deep_level].features[0],
-        }
-        outputs.update({name: tensor.float().cpu().numpy() for name, tensor in tensors.items()})
-
-    hook = model.register_forward_hook(record)
-    try:
-        yield outputs
-    finally:
-        hook.remove()
-
-
 def case_owners(cases: Sequence[Case]) -> np.ndarray:
     """Index of the case that each annotated step belongs to, (S,)."""
     return np.repeat(np.arange(len(cases)), [len(case.truth) for case in cases])
@@ -230,20 +198,15 @@ def map_cases(
     function: Callable[[Case], Result],
     cases: Sequence[Case],
     progress: Callable[[str], None] = lambda _: None,
-    submit: Callable[[Callable[[Case], Result], Case], Future[Result]] | None = None,
+    processes: CaseProcesses | None = None,
 ) -> list[Result]:
     """Apply a function to each case in parallel, each on one core."""
-    if submit is not None:
-        return _wait_for({submit(function, case): case for case in cases}, progress)
-    num_workers = min(len(cases), os.cpu_count() or 1, MAX_WORKERS)
+    if processes is not None:
+        return _wait_for({processes.score(function, case): case for case in cases}, progress)
     model = cases[0].video.engine.model
-    if num_workers < 2 or (model is not None and next(model.parameters()).is_cuda):
-        out = []
-        for case in cases:
-            out.append(function(case))
-            progress(case.video.path.stem)
-        return out
-    with single_threaded_math(), ThreadPoolExecutor(num_workers) as pool:
+    on_gpu = model is not None and next(model.parameters()).is_cuda
+    num_workers = 1 if on_gpu else min(len(cases), os.cpu_count() or 1, MAX_WORKERS)
+    with single_threaded_math() if num_workers > 1 else nullcontext(), ThreadPoolExecutor(num_workers) as pool:
         return _wait_for({pool.submit(function, case): case for case in cases}, progress)
 
 
@@ -260,29 +223,25 @@ def _wait_for(futures: dict[Future[Result], Case], progress: Callable[[str], Non
     return [future.result() for future in futures]
 
 
-class CaseProcesses:
+class CaseProcesses(ProcessPoolExecutor):
     """Processes that score cases. Scoring is many small operations, in which threads would wait for each other."""
 
     def __init__(self, model: str, num: int) -> None:
         # A forked copy of a process with threads could deadlock on a lock that one of them held.
-        self._executor = ProcessPoolExecutor(num, get_context("spawn"), _start_worker, (model,))
+        super().__init__(num, get_context("spawn"), _start_worker, (model,))
         for _ in range(num):  # each submission starts a process
-            self._executor.submit(int)
-
-    def __enter__(self) -> CaseProcesses:
-        return self
+            self.submit(int)
 
     def __exit__(self, *exception: Any) -> None:
         if exception[0] is not None:  # an error or Ctrl-C: do not wait for cases that have started
-            for process in list((self._executor._processes or {}).values()):
+            for process in list((self._processes or {}).values()):
                 process.terminate()
-        self._executor.shutdown(cancel_futures=True)
+        self.shutdown(cancel_futures=True)
 
-    def submit(self, function: Callable[[Case], Result], case: Case) -> Future[Result]:
+    def score(self, function: Callable[[Case], Result], case: Case) -> Future[Result]:
         """Start to compute a function of a case. The process reads the nodes of the video from the cache."""
-        names = ("features", "truth", "task", "shift_s", "outputs")
-        fields = {name: getattr(case, name) for name in names}
-        return self._executor.submit(_compute, function, case.video.path, case.video.clock, fields)
+        fields = (case.features, case.truth, case.task, case.shift_s)
+        return self.submit(_compute, function, case.video.path, case.video.clock, fields)
 
 
 def start_processes(model: str, num: int) -> CaseProcesses | None:
@@ -295,17 +254,14 @@ def start_processes(model: str, num: int) -> CaseProcesses | None:
         return None
 
 
-# State of a worker process
-_engine: Engine
-_limits = ExitStack()
+_engine: Engine  # of a worker process
 
 
 def _start_worker(model: str) -> None:
-    """Open the model. The first case without outputs loads its network; most cases have outputs."""
+    """Open the model. The first case that needs its network loads it."""
     global _engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     threading.Thread(target=_exit_with, args=(parent_process(),), daemon=True).start()
-    _limits.enter_context(single_threaded_math())
     _engine = load(model, backbone="default", device="cpu")
 
 
@@ -316,5 +272,6 @@ def _exit_with(parent: BaseProcess | None) -> None:
         os._exit(1)
 
 
-def _compute(function: Callable[[Case], Result], path: Path, clock: Clock, fields: dict[str, Any]) -> Result:
-    return function(Case(_engine.read(path, clock=clock), **fields))
+def _compute(function: Callable[[Case], Result], path: Path, clock: Clock, fields: tuple[Any, ...]) -> Result:
+    with single_threaded_math():
+        return function(Case(_engine.read(path, clock=clock), *fields))

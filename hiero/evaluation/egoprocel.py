@@ -15,7 +15,7 @@ import numpy as np
 from hiero.engine import Engine
 from hiero.evaluation.cases import read_input_features
 from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo, Task
-from hiero.evaluation.metrics import harmonic_mean, key_step_scores, matched_accuracy, procedure_scores
+from hiero.evaluation.metrics import harmonic_mean, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_row
 from hiero.steps.clustering import cluster
@@ -257,8 +257,8 @@ def _detail_tables(
             task_scores.append(scores)
             video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * scores[name] for name in scores}))
             truth = video.labels(protocol.truncated_rates)
-            steps = key_step_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
-            for step, scores in steps.items():
+            matched = procedure_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
+            for step, scores in matched.key_steps.items():
                 step_scores.setdefault(step, []).append(scores)
         means = _percent_means(task_scores, task_scores[0])
         means["F1 of means"] = 100 * harmonic_mean(means["precision"] / 100, means["recall"] / 100)

@@ -146,16 +146,11 @@ def read_goalstep_cases(
     return cases, missing
 
 
-def taxonomy_of(annotated: Sequence[AnnotatedVideo]) -> list[str]:
-    """All labels of the steps, sorted."""
-    return sorted({step.text for annotation in annotated for step in annotation.steps})
-
-
 def read_taxonomy(annotated: Sequence[AnnotatedVideo], files: Sequence[Path] = ()) -> list[str]:
     """The labels of annotations and of further files, sorted."""
-    labels = set(taxonomy_of(annotated))
+    labels = {step.text for annotation in annotated for step in annotation.steps}
     for file in files:
-        labels |= set(taxonomy_of(read_steps(file)) if file.suffix == ".json" else read_lines(file))
+        labels |= set(read_taxonomy(read_steps(file)) if file.suffix == ".json" else read_lines(file))
     return sorted(labels)
 
 

@@ -69,9 +69,7 @@ GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
 """The best spans of each text by each method (None without evidence), and one span for each text in order."""
 
 
-def grounding_task(
-    cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool = True
-) -> CaseTask[GroundedCase]:
+def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> CaseTask[GroundedCase]:
     """Recall of the best span and of the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
 
@@ -82,25 +80,20 @@ def grounding_task(
             if len(answers) == len(grounded):
                 predicted = [spans for answer in answers for spans in answer]
                 rows.append(_recall_row(method.name, predicted, truth, owner, options))
-        table = Table(STEP_GROUNDING, rows, unnamed_classes_note(cases, options))
-        if order_aware:
-            predicted = [span for _, in_order in grounded for span in in_order]
-            row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
-            row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
-            row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
-            table.rows.append(row)
-            table.notes.append(
-                "In their order: all texts of a video are placed together, sorted by time, with one span for each."
-            )
-        return [table]
+        predicted = [span for _, in_order in grounded for span in in_order]
+        row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
+        row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
+        row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
+        note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
+        return [Table(STEP_GROUNDING, [*rows, row], [*unnamed_classes_note(cases, options), note])]
 
-    return CaseTask(partial(_ground_case, embeddings=embeddings, options=options, order_aware=order_aware), tabulate)
+    return CaseTask(partial(_ground_case, embeddings=embeddings, options=options), tabulate)
 
 
-def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions, order_aware: bool) -> GroundedCase:
+def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> GroundedCase:
     cache: SimilarityCache = {}
     by_method = [_ground_by_method(case, method, embeddings, options, cache) for method in chosen_methods(options)]
-    return by_method, ground_in_order(case, embeddings, options) if order_aware else []
+    return by_method, ground_in_order(case, embeddings, options)
 
 
 def _ground_by_method(
@@ -194,10 +187,6 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
     x = case.vectors(method.on)
     if method.candidates == "equal-parts":
         return label_runs(cluster(x, num_parts, method.candidates))
-    if method.candidates == "spectral":
-        return thread_runs(
-            x, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
-        )
     labels = case.cluster(x, method.on, options.num_threads, method.candidates, options.kappa, options.random_state)
     return label_runs(labels, options.min_nodes)
 

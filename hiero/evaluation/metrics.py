@@ -69,7 +69,10 @@ def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class ProcedureScores:
-    """How well clusters find key-steps: means over the matched key-steps, or scores of their pooled frames."""
+    """How well clusters find key-steps: means over the matched key-steps, or scores of their pooled frames.
+
+    `key_steps` holds precision, recall, iou and f1 of each matched key-step that occurs.
+    """
 
     precision: float
     recall: float
@@ -77,6 +80,7 @@ class ProcedureScores:
     f1: float
     mean_f1: float
     coverage: float
+    key_steps: dict[int, dict[str, float]]
 
 
 def procedure_scores(
@@ -89,38 +93,6 @@ def procedure_scores(
     num_clusters: int | None = None,
 ) -> ProcedureScores:
     """EgoProceL's scores of a video. Clusters are matched with key-steps by overlap (Hungarian)."""
-    scores, _, coverage = _score_matched(predicted, truth, per_step, skip_background, num_steps, num_clusters)
-    if not len(scores):
-        return ProcedureScores(0.0, 0.0, 0.0, 0.0, 0.0, coverage)
-    precision, recall, iou = scores[:, :3].mean(0).tolist()
-    return ProcedureScores(
-        precision, recall, iou, harmonic_mean(precision, recall), float(scores[:, 3].mean()), coverage
-    )
-
-
-def key_step_scores(
-    predicted: np.ndarray, truth: np.ndarray, *, num_steps: int | None = None, num_clusters: int | None = None
-) -> dict[int, dict[str, float]]:
-    """precision, recall, iou and f1 of each matched key-step that occurs."""
-    scores, steps, _ = _score_matched(predicted, truth, True, False, num_steps, num_clusters)
-    names = ("precision", "recall", "iou", "f1")
-    return {int(step): dict(zip(names, row.tolist(), strict=True)) for step, row in zip(steps, scores, strict=True)}
-
-
-def harmonic_mean(precision: FloatOrArray, recall: FloatOrArray) -> FloatOrArray:
-    """F1 of numbers or arrays."""
-    return 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
-
-
-def _score_matched(
-    predicted: np.ndarray,
-    truth: np.ndarray,
-    per_step: bool,
-    skip_background: bool,
-    num_steps: int | None,
-    num_clusters: int | None,
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """precision, recall, IoU and F1 (n, 4) of the matched key-steps, their numbers (n,), and the coverage."""
     # Number of frames that each key-step shares with each cluster
     overlap = np.zeros((max(num_steps or 0, int(truth.max()) + 1), max(num_clusters or 0, int(predicted.max()) + 1)))
     np.add.at(overlap, (truth, predicted), 1)
@@ -135,10 +107,24 @@ def _score_matched(
         shared, step_size, cluster_size, steps = (np.array([x.sum()]) for x in (shared, step_size, cluster_size, steps))
     occurs = step_size > 0
     shared, step_size, cluster_size, steps = shared[occurs], step_size[occurs], cluster_size[occurs], steps[occurs]
-    precision = np.where(cluster_size > 0, shared / np.maximum(cluster_size, 1), 0)
-    iou = shared / (step_size + cluster_size - shared)
-    f1 = 2 * shared / (step_size + cluster_size)
-    return np.stack([precision, shared / step_size, iou, f1], axis=1), steps + skip_background, coverage
+    if not len(steps):
+        return ProcedureScores(0.0, 0.0, 0.0, 0.0, 0.0, coverage, {})
+    precisions = np.where(cluster_size > 0, shared / np.maximum(cluster_size, 1), 0)
+    ious, f1s = shared / (step_size + cluster_size - shared), 2 * shared / (step_size + cluster_size)
+    scores = np.stack([precisions, shared / step_size, ious, f1s], axis=1)
+    precision, recall, iou = scores[:, :3].mean(0).tolist()
+    f1, mean_f1 = harmonic_mean(precision, recall), float(scores[:, 3].mean())
+    names = ("precision", "recall", "iou", "f1")
+    key_steps = {
+        int(step): dict(zip(names, row, strict=True))
+        for step, row in zip(steps + skip_background, scores.tolist(), strict=True)
+    }
+    return ProcedureScores(precision, recall, iou, f1, mean_f1, coverage, key_steps)
+
+
+def harmonic_mean(precision: FloatOrArray, recall: FloatOrArray) -> FloatOrArray:
+    """F1 of numbers or arrays."""
+    return 2 * precision * recall / np.maximum(precision + recall, MIN_DENOMINATOR)
 
 
 def matched_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:

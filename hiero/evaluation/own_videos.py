@@ -28,7 +28,6 @@ from hiero.evaluation.cases import (
     TextEmbeddings,
     map_cases,
     read_input_features,
-    recorded_outputs,
     start_processes,
 )
 from hiero.evaluation.grounding import grounding_task
@@ -87,15 +86,14 @@ def read_own_cases(
             missing.append(name)
         elif annotation.steps:
             features = read_input_features(engine, files[name])
-            with recorded_outputs(engine) as outputs:
-                video = engine.read(files[name], clock=clock)
+            video = engine.read(files[name], clock=clock)
             steps = [step for step in annotation.steps if step.start_s < video.duration_s]
             if num_late := len(annotation.steps) - len(steps):
                 warnings.append(f"{name}: {num_late} of {len(annotation.steps)} steps start after its features end")
             if warning := length_warning(annotation, video.duration_s):
                 warnings.append(warning)
             if steps:
-                cases.append(Case(video, features, steps, annotation.task, outputs=outputs))
+                cases.append(Case(video, features, steps, annotation.task))
         else:
             warnings.append(f"{name}: has no steps")
         progress(name)
@@ -144,8 +142,7 @@ def run_own_videos(
             log(line)
         if len(warnings) > MAX_WARNINGS:
             log(f"… and {len(warnings) - MAX_WARNINGS} more warnings; the report lists all")
-        num_passes = len(settings.tasks) + ("procedure" in settings.tasks and settings.num_clusters is not None)
-        with bar("scoring", num_passes * len(cases)) as advance:
+        with bar("scoring", len(cases)) as advance:
             tables = evaluate_own_videos(
                 cases, settings.tasks, settings.options, settings.num_clusters, advance, processes
             )
@@ -208,38 +205,25 @@ def evaluate_own_videos(
     texts = list(dict.fromkeys(text for case in cases for text in case.texts))
     engine = cases[0].video.engine
     embeddings = TextEmbeddings(engine, texts) if engine.has_text else None
-    case_tasks: list[tuple[str, CaseTask[Any]]] = []
+    case_tasks: list[CaseTask[Any]] = []
     for task in tasks:
         if task == "procedure":
-            case_tasks.append((task, procedure_task(cases, options)))
-            if num_clusters is not None:
-                case_tasks.append((task, procedure_task(cases, options, num_clusters)))
+            case_tasks += [procedure_task(cases, options, num) for num in dict.fromkeys((None, num_clusters))]
         elif embeddings is None:
-            case_tasks.append((task, CaseTask(_score_nothing, partial(_no_text_table, task))))
+            case_tasks.append(CaseTask(_score_nothing, partial(_no_text_table, task)))
+        elif task == "grounding":
+            case_tasks.append(grounding_task(cases, embeddings, options))
+        elif task == "localization":
+            case_tasks.append(localization_task(cases, texts, embeddings, options))
         else:
-            makers: dict[str, Callable[..., CaseTask[Any]]] = {
-                "grounding": grounding_task,
-                "localization": partial(localization_task, taxonomy=texts),
-                "choices": choice_task,
-            }
-            case_tasks.append((task, makers[task](cases, embeddings=embeddings, options=options)))
-
-    reported: set[str] = set()
-
-    def advance(video: str) -> None:
-        for task, _ in case_tasks if video not in reported else ():
-            progress(f"{task}: {video}")
-        reported.add(video)
-
-    score = partial(_score_tasks, scores=[case_task.score for _, case_task in case_tasks])
+            case_tasks.append(choice_task(cases, embeddings, options))
+    score = partial(_score_tasks, scores=[task.score for task in case_tasks])
     try:
-        results = map_cases(score, cases, advance, None if processes is None else processes.submit)
+        results = map_cases(score, cases, progress, processes)
     except BrokenExecutor:  # a process died, perhaps out of memory; a single process needs less
-        results = map_cases(score, cases, advance)
+        results = map_cases(score, cases)
     columns = zip(*results, strict=True)
-    return [
-        table for (_, task), column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))
-    ]
+    return [table for task, column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))]
 
 
 def _score_tasks(case: Case, scores: Sequence[Callable[[Case], Any]]) -> list[Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 
 from hiero.config import Behaviour
 from hiero.engine import Engine
-from hiero.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,3 @@ class Protocol:
 CORRECTED = Protocol("corrected")
 RELEASE = Protocol("release", **{option.name: True for option in fields(Protocol) if option.name != "name"})
 PROTOCOLS = {protocol.name: protocol for protocol in (CORRECTED, RELEASE)}
-
-
-def find_protocol(name: str) -> Protocol:
-    if name not in PROTOCOLS:
-        raise InputError(f"--protocol must be {' or '.join(PROTOCOLS)}, got {name}")
-    return PROTOCOLS[name]

@@ -77,21 +77,34 @@ class HieroTraining(TrainingLoop):
             free, _ = torch.cuda.mem_get_info(device)
             if self.windows.num_bytes(self.text_vectors.shape[1]) < MAX_DATA_SHARE * free:
                 self.resident = self.windows.resident(self.text_vectors, device)
-        self.step: TrainStep
-        if self._can_capture(capture, log) and self.resident is not None:
-            log("compiling the training step (about a minute)")
-            example = torch.zeros(self.config.batch_size, dtype=torch.long, device=device)
-            try:
-                self.step = CapturedStep(
-                    self.objective, self.optimizer, example, clip=self.config.clip, read_batch=self.resident.read
-                )
-                return
-            except Exception as error:  # without a compiler or enough memory, train without capturing
-                if capture is True:
-                    raise
-                log(f"the training step is not compiled: {(str(error) or type(error).__name__).splitlines()[0]}")
+        captured = self._capture(capture, log)
+        if captured is not None:
+            self.step: TrainStep = captured
+            return
         wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
         self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
+
+    def _capture(self, capture: Capture, log: Callable[[str], None]) -> CapturedStep | None:
+        """The captured step, or None if the run is too short to gain from it or cannot use it."""
+        config = self.config
+        is_short = self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
+        if capture is False or (capture == "auto" and (is_short or config.model.other_parts)):
+            return None
+        try:
+            if self.resident is None:
+                raise InputError("--capture needs a CUDA GPU with memory for the features, and a frozen text encoder")
+            if config.accumulate > 1 or len(self.windows) < config.batch_size:
+                raise InputError("--capture needs accumulate=1 and a full batch of windows")
+            example = torch.zeros(config.batch_size, dtype=torch.long, device=self.fabric.device)
+            check_capturable(self.objective, example)
+            log("compiling the training step (about a minute)")
+            read_batch = self.resident.read
+            return CapturedStep(self.objective, self.optimizer, example, clip=config.clip, read_batch=read_batch)
+        except Exception as error:  # without a compiler or enough memory, train without capturing
+            if capture is True:
+                raise
+            log(f"the training step is not compiled: {(str(error) or type(error).__name__).splitlines()[0]}")
+            return None
 
     def _make_objective(self) -> Objective:
         config = self.config
@@ -113,25 +126,6 @@ class HieroTraining(TrainingLoop):
     @property
     def data_on_device(self) -> bool:
         return self.resident is not None
-
-    def _can_capture(self, capture: Capture, log: Callable[[str], None]) -> bool:
-        if self.config.model.other_parts and capture == "auto":
-            return False  # `prepare` has logged the reason
-        is_short = self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
-        if capture is False or (capture == "auto" and is_short):
-            return False
-        try:
-            if self.resident is None:
-                raise InputError("--capture needs a CUDA GPU with memory for the features, and a frozen text encoder")
-            if self.config.accumulate > 1 or len(self.windows) < self.config.batch_size:
-                raise InputError("--capture needs accumulate=1 and a full batch of windows")
-            check_capturable(self.objective, torch.zeros(1, device=self.fabric.device))
-        except InputError as error:
-            if capture is True:
-                raise
-            log(f"the training step is not compiled: {error}")
-            return False
-        return True
 
     def _train_step(self, batches: list[Any]) -> Losses:
         if isinstance(self.step, CapturedStep):

@@ -19,7 +19,6 @@ from hiero.evaluation.goalstep import (
     read_groups,
     read_steps,
     read_taxonomy,
-    taxonomy_of,
 )
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.tasks import localization_task
@@ -45,7 +44,7 @@ def test_goalstep(tmp_path, engine):
     assert "R5@.3" not in table.rows[-1].scores
     labelled = read_steps(tmp_path / "valid.json")
     assert [step.text for step in labelled[0].steps] == ["Cook: Boil water", "Cook: Fill the pot", "Cook: Make tea"]
-    taxonomy = taxonomy_of(labelled)
+    taxonomy = read_taxonomy(labelled)
     cases, _ = read_goalstep_cases(engine, tmp_path / "features", labelled, groups, CLOCK)
     embeddings = TextEmbeddings(engine, taxonomy, label_text)
     localization = localization_task(cases, taxonomy, embeddings, EvalOptions(num_draws=20)).evaluate(cases)[0]
@@ -86,7 +85,7 @@ def test_the_real_files_of_goalstep():
     assert (len(queries), sum(len(annotation.steps) for annotation in queries)) == (134, 7696)
     labelled = read_steps(SHARED / "goalstep_valid.json")
     assert len(labelled) == 134
-    assert len(taxonomy_of(labelled)) == 425
+    assert len(read_taxonomy(labelled)) == 425
     groups = read_groups(SHARED / "goalstep_video_groups.tsv")
     assert all(annotation.video in groups for annotation in queries if annotation.video.startswith("grp-"))
 

@@ -15,7 +15,6 @@ from hiero.evaluation.metrics import (
     grounding_recall,
     harmonic_mean,
     interval_iou,
-    key_step_scores,
     match_detections,
     matched_accuracy,
     mean_average_precision,
@@ -95,7 +94,8 @@ def test_key_steps_one_by_one(case):
     expected = load_json("metrics")["egoprocel"][case]
     predicted, truth = np.array(expected["pred"]), np.array(expected["gt"])
     sizes = {"num_steps": expected["n_keystep"], "num_clusters": expected["M"]}
-    whole, steps = procedure_scores(predicted, truth, **sizes), key_step_scores(predicted, truth, **sizes)
+    whole = procedure_scores(predicted, truth, **sizes)
+    steps = whole.key_steps
     assert set(steps) <= set(truth.tolist())
     for name in ("precision", "recall", "iou"):
         assert np.mean([step[name] for step in steps.values()]) == pytest.approx(getattr(whole, name))
