@@ -162,7 +162,6 @@ class EvalOptions:
     """Settings of the tasks."""
 
     num_threads: int = 16
-    kappa: float = 0.05
     min_nodes: int = 3
     baselines: bool = True
     random_state: int = 0

@@ -29,6 +29,7 @@ RELEASE_RANKS = (1, 3, 5)  # ranks that the released script prints
 RELEASE_THRESHOLDS = (0.3, 0.5, 0.01)
 SimilarityCache = dict[tuple[int, ...], np.ndarray]  # similarities by the ids of the evidence
 NUM_SPANS = 5  # answers to each text
+KAPPA = 0.05  # temperature of the cut into threads
 PART_S = 60.0  # usual length of a step, for baselines that need a number of parts
 
 
@@ -119,9 +120,7 @@ class RunAnswers(NamedTuple):
 def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> RunAnswers:
     """Rank runs of threads by the cosine of the text with the mean of their features, as in the paper."""
     nodes = case.projected
-    runs = thread_runs(
-        nodes, options.num_threads, kappa=options.kappa, min_nodes=options.min_nodes, random_state=options.random_state
-    )
+    runs = thread_runs(nodes, options.num_threads, min_nodes=options.min_nodes, random_state=options.random_state)
     if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
         runs[-1] -= 1
     means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
@@ -187,7 +186,7 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
     x = case.vectors(method.on)
     if method.candidates == "equal-parts":
         return label_runs(cluster(x, num_parts, method.candidates))
-    labels = case.cluster(x, method.on, options.num_threads, method.candidates, options.kappa, options.random_state)
+    labels = case.cluster(x, method.on, options.num_threads, method.candidates, KAPPA, options.random_state)
     return label_runs(labels, options.min_nodes)
 
 

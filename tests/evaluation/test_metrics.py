@@ -20,6 +20,7 @@ from hiero.evaluation.metrics import (
     mean_average_precision,
     mean_first_iou,
     procedure_scores,
+    query_hits,
 )
 from tests.conftest import load_json
 from tests.oracle.detection import plain_mean_average_precision
@@ -40,12 +41,12 @@ def test_grounding_recall_is_the_official_one():
         (p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]
     }
     keys = [key for key in truth if key in predicted]
-    recall = grounding_recall(
+    recall = query_hits(
         [np.array(predicted[key]) for key in keys],
         np.array([truth[key] for key in keys]),
         expected["thresholds"],
         expected["topk"],
-    )
+    ).mean(0)
     np.testing.assert_allclose(recall, expected["recall[threshold][topk]"], atol=1e-6)
     first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
     assert first == pytest.approx(expected["mIoU"], abs=1e-6)
