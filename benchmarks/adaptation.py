@@ -560,6 +560,7 @@ def draw(cells: list[dict], file: Path) -> None:
     figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, fontsize=8.5)
     figure.tight_layout(rect=(0, 0.13, 1, 1))
     figure.savefig(file, dpi=130)
+    print(f"{file}: written")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

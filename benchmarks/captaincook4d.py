@@ -169,6 +169,7 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         for name, methods in scores.items()
     }
     print(f"{time.perf_counter() - begin:.0f} s", kind, variant, *settings, seed, percent, flush=True)
+    print(f"{out / 'scores.json'}: written", flush=True)
 
 
 def score_model(

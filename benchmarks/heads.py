@@ -99,6 +99,7 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
         kind,
         seed,
         {part: means for part, (means, _) in scores.items()},
+        f"{out / 'scores.json'}: written",
         flush=True,
     )
 

@@ -269,7 +269,7 @@ def train_one(args: argparse.Namespace) -> None:
                 values = score(F.normalize(nodes, dim=-1).numpy(), queries, x.labels, x.activities)
                 scores.setdefault(f"{size} {mode}", []).append(values)
     write_text(out / "scores.json", json.dumps(scores))
-    print(f"{args.name}, seed {args.seeds}: done", flush=True)
+    print(f"{args.name}, seed {args.seeds}: {out / 'scores.json'} written", flush=True)
 
 
 def train_all(args: argparse.Namespace) -> None:

@@ -1,13 +1,13 @@
 """How fast a video is read, against real time, and what cheaper settings of I3D cost in quality.
 
-    python -m benchmarks.video [VIDEO] [--seconds 120]          `hiero steps` in its own process, without a cache
-    python -m benchmarks.video [VIDEO] --parts --device cuda    decoding and each network, alone and together
-    python -m benchmarks.video --extraction --device cuda       seconds of video per second: decoding by threads,
-                                                                processes or the GPU, networks alone (with random
-                                                                weights), and all together
-    python -m benchmarks.video --uhd --seconds 20               the same for 3840 × 2160 at 60 frames per second
-    python -m benchmarks.video --compare VIDEO…                 class scores with other frame sizes and numbers
-                                                                of frames, compared with 64 frames
+python -m benchmarks.video [VIDEO] [--seconds 120]          `hiero steps` in its own process, without a cache
+python -m benchmarks.video [VIDEO] --parts --device cuda    decoding and each network, alone and together
+python -m benchmarks.video --extraction --device cuda       seconds of video per second: decoding by threads,
+                                                            processes or the GPU, networks alone (with random
+                                                            weights), and all together
+python -m benchmarks.video --uhd --seconds 20               the same for 3840 × 2160 at 60 frames per second
+python -m benchmarks.video --compare VIDEO…                 class scores with other frame sizes and numbers
+                                                            of frames, compared with 64 frames
 """
 
 from __future__ import annotations

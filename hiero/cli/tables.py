@@ -13,6 +13,7 @@ from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log, plain_table, print_json
 from hiero.cli.options import OPTIONS, Flag, Json
+from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.evaluation.results import Report, Table
@@ -37,7 +38,7 @@ class ReportOptions:
         report.command = shlex.join(["hiero", *sys.argv[1:]])
         if self.out is not None:
             report.save(self.out)
-            log(f"{self.out}: written")
+            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
         if self.json_:
             print_json(report.to_dict())
             return
@@ -139,10 +140,13 @@ def table(
         for table_name in table_names():
             print(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
         return
+    before = set(folders.runs.glob("*.json"))
     results = [
         make_table(each, folders.data, folders.models, folders.runs, log, seeds)
         for each in (table_names() if all_ else [name])
     ]
+    reports = set(folders.runs.glob("*.json"))
+    log(f"{folders.runs}: {format_count(len(reports - before), 'new report')}, {len(before)} from earlier runs")
     if json_:
         text = json.dumps([{"version": 1, **asdict(result)} for result in results])
         documents = json.loads(text, parse_constant=lambda _: None)  # NaN is a score that could not be computed

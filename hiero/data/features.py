@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 EMBEDDED_LEVEL = "level0"  # tensor of `hiero embed` that has a row for each row of its input
 MAX_FEATURE_BYTES = 16 * GIB  # more than two hundred hours of the widest features in float32
+MAX_COMPRESSION = 50  # archives that unpack to more than this times their size are refused
+ALWAYS_UNPACKED_BYTES = 2**28  # unless they are this small when unpacked
 MAX_VALUE = 1e15  # the network squares and sums features, and larger values would overflow float32
 MIN_RATE, MAX_RATE = 1e-6, 1e6  # plausible frames per second, and frames per row
 ROWS_KEY_LENGTH = 16  # hexadecimal digits
@@ -211,7 +213,11 @@ def _read_arrays(path: Path) -> Any:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                num_bytes = sum(info.file_size for info in archive.infolist())
+                unpacked_bytes = sum(info.file_size for info in archive.infolist())
+            if unpacked_bytes > max(ALWAYS_UNPACKED_BYTES, MAX_COMPRESSION * num_bytes):
+                size = f"{num_bytes / 2**20:.1f} MiB unpack to {unpacked_bytes / GIB:.1f} GiB"
+                raise InputError(f"{path}: {size}, which features never do; is it another kind of file?")
+            num_bytes = unpacked_bytes
         check_fits(num_bytes, f"{path}: its content", MAX_FEATURE_BYTES)
         if path.suffix.lower() == ".safetensors":
             return load_arrays(path)

@@ -218,6 +218,10 @@ def train_head(
     training.prepare(options.resume)
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
-    best = "" if validation is None else f" The best validated head is in {out / BEST_FOLDER}."
-    display.log(f"Saved {out}.{best} Next: hiero head eval {out} --features FEATURES --annotations FILE")
+    head = out
+    if training.best is not None:
+        head = out / BEST_FOLDER
+        display.log(f"{head}: the head with the best validation score ({training.best:.3f})")
+    command = f"hiero head eval {head} --features FEATURES --annotations FILE"
+    display.log(f"{out}: the head after the last step\nNext: {command}")
     return training

@@ -21,7 +21,7 @@ from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import encode_texts, load_text_encoder
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import Capture, HieroTraining
-from hiero.training.loop import STATE_FILE, RunOptions, SilentDisplay
+from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0
@@ -127,7 +127,11 @@ def _run(training: HieroTraining, options: TrainOptions) -> None:
         display.log(f"resuming at step {training.step_number}")
     with display.steps(training.step_number, training.num_steps):
         training.run(on_report=display.report, log=display.log)
-    display.log(f"{out}: trained; next: hiero embed FEATURES --model {out} -o OUT")
+    model = out
+    if training.best is not None:
+        model = out / BEST_FOLDER
+        display.log(f"{model}: the model with the best validation score ({training.best:.3f})")
+    display.log(f"{out}: the model after the last step\nNext: hiero embed FEATURES --model {model} -o OUT")
 
 
 def speech_settings(narrations: Path, window_s: float) -> list[str]:

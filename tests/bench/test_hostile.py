@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import hostile
+from benchmarks import hostile_commands
 from benchmarks.hostile import KINDS, SLOW, own_home, run_kind
 from tests.processes import start_hiero
 
 
+def start(arguments, limit_bytes=None):
+    return start_hiero(*arguments, limit_bytes=limit_bytes)
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_hostile_cases_behave(kind, monkeypatch):
-    monkeypatch.setattr(hostile, "_start", lambda arguments, limit=None: start_hiero(*arguments, limit_bytes=limit))
-    monkeypatch.setattr(hostile, "KILL_AFTER_S", (0.0, 0.5))  # such processes start at once
+    monkeypatch.setattr(
+        hostile_commands, "_start", lambda arguments, limit=None: start_hiero(*arguments, limit_bytes=limit)
+    )
+    monkeypatch.setattr(hostile_commands, "KILL_AFTER_S", (0.0, 0.5))  # such processes start at once
     for module in {"videos": ("av",), "requests": ("fastapi", "httpx")}.get(kind, ()):
         pytest.importorskip(module)
     if kind in ("kills", "writers"):

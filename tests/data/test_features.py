@@ -126,6 +126,21 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkey
         read_feature_array(tmp_path / "bomb.npz")
 
 
+def test_an_archive_that_shrinks_as_no_features_do_is_refused_unread(tmp_path, monkeypatch):
+    """However much memory is free: a small file must not take gigabytes of it."""
+    megabyte = bytes(2**20)
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("features.npy", "w") as member,
+    ):
+        for _ in range(257):
+            member.write(megabyte)
+    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 2**40)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"bomb\.npz: 0\.2 MiB unpack to 0\.3 GiB, which features never do"):
+        read_feature_array(tmp_path / "bomb.npz")
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_more_than_any_video_has_is_refused(tmp_path, monkeypatch, suffix):
     path = write(tmp_path / f"v{suffix}", torch.zeros(50, 4))

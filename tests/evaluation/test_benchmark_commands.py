@@ -23,6 +23,7 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
         ["egomcq", "--store", store.folder, "--questions", questions, "--model", model, "--context", 2],
         tmp_path / "1.json",
     )
+    assert f"{tmp_path / '1.json'}: report of egomcq written, 1 table" in capsys.readouterr().err
     assert report.settings["context"] == 2
     assert set(report.tables[0].rows[0].scores) == {"inter", "intra"}
     rates = tmp_path / "rates.csv"

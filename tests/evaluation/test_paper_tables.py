@@ -84,7 +84,7 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
         make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
 
 
-def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
+def test_a_table_runs_what_it_needs(tmp_path, monkeypatch, capsys):
     """From end to end: a model, features and questions in the folders that the table names, and a
     process for the run.
     """
@@ -105,6 +105,9 @@ def test_a_table_runs_what_it_needs(tmp_path, monkeypatch):
     assert ["--protocol release" in command for command in result.commands] == [False, True]
     assert result.commands[0].startswith("hiero eval goalstep-grounding")
     assert result.wanted == ["the text tower of egovlp: hiero weights get egovlp"]  # for rows without a model
+    folders = ["--data", str(data), "--models", str(models), "--runs", str(tmp_path / "runs")]
+    app(["table", "clustering-grounding", *folders], result_action="return_value")
+    assert f"{tmp_path / 'runs'}: 0 new reports, 2 from earlier runs" in capsys.readouterr().err
 
 
 def test_parameters_are_those_of_the_networks_and_the_published_ones():

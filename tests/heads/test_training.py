@@ -21,7 +21,7 @@ from hiero.heads.scoring import evaluate_probe, score_heads
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.training import HeadTraining, random_crop, span_positions, train_head
 from hiero.storage.files import save_tensors
-from hiero.training.loop import RunOptions
+from hiero.training.loop import RunOptions, SilentDisplay
 from hiero.types import AnnotatedStep, Clock
 from tests.optional import skip_without
 
@@ -149,11 +149,12 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
 
 
 def test_validation_keeps_the_best(data, tmp_path):
-    clips = clips_of(data)
-    training = train_head(
-        "vslnet", clips, tmp_path / "out", validation=clips, settings=[*SETTINGS["vslnet"], "epochs=3"], options=ON_CPU
-    )
+    clips, display, lines = clips_of(data), SilentDisplay(), []
+    display.log = lines.append
+    settings, options = [*SETTINGS["vslnet"], "epochs=3"], replace(ON_CPU, display=display)
+    training = train_head("vslnet", clips, tmp_path / "out", validation=clips, settings=settings, options=options)
     assert len(training.scores) == 3
+    assert f"Next: hiero head eval {tmp_path / 'out' / 'best'} " in lines[-1]
     assert (tmp_path / "out" / "best" / "model.safetensors").is_file()
 
 

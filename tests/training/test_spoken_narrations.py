@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hiero.config import override, read_preset
+from hiero.data.stores import pack
 from hiero.errors import InputError
-from hiero.training.from_files import SPEECH_WINDOW_S, speech_settings
+from hiero.training.from_files import SPEECH_WINDOW_S, TrainOptions, speech_settings, train_from_files
+from hiero.training.loop import SilentDisplay
+from hiero.types import Clock
 from tests.optional import weights_or_skip
 
 
@@ -21,30 +25,39 @@ def test_the_window_of_positives(tmp_path):
             speech_settings(tmp_path, wrong)
 
 
-def test_a_model_from_transcripts(tmp_path):
+def train_on_transcripts(folder, **options):
     pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero-video[train]'")
-    import numpy as np
-
-    from hiero.data.stores import pack
-    from hiero.training.from_files import TrainOptions, train_from_files
-    from hiero.types import Clock
-
     weights_or_skip("minilm")
-    (tmp_path / "features").mkdir()
-    (tmp_path / "words").mkdir()
+    (folder / "features").mkdir()
+    (folder / "words").mkdir()
     for name in ("a", "b"):
-        np.save(tmp_path / "features" / f"{name}.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
+        np.save(folder / "features" / f"{name}.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
         cues = [f"{i}\n00:00:{10 * i},000 --> 00:00:{10 * i + 4},000\nwe do thing number {i}\n" for i in (1, 2, 3)]
-        (tmp_path / "words" / f"{name}.srt").write_text("\n".join(cues))
-    pack(tmp_path / "features", tmp_path / "store", clock=Clock(1, 1))
+        (folder / "words" / f"{name}.srt").write_text("\n".join(cues))
+    pack(folder / "features", folder / "store", clock=Clock(1, 1))
     sizes = ["model.hidden_size=8", "model.embedding_size=8", "model.gate_size=4"]
-    training = train_from_files(
-        tmp_path / "store",
-        tmp_path / "words",
-        tmp_path / "model",
+    return train_from_files(
+        folder / "store",
+        folder / "words",
+        folder / "model",
         settings=["epochs=1", "warmup_epochs=0", *sizes],
-        options=TrainOptions(device="cpu", validation_share=0.0, speech_window_s=5.0),
+        options=TrainOptions(device="cpu", speech_window_s=5.0, **options),
     )
+
+
+def test_a_model_from_transcripts(tmp_path):
+    training = train_on_transcripts(tmp_path, validation_share=0.0)
     assert training.config.losses.alpha == pytest.approx(0.2)
     assert sorted(training.windows.texts) == [f"we do thing number {i}" for i in (1, 2, 3)]
     assert (tmp_path / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_the_hint_names_the_best_model(tmp_path, share):
+    display, lines = SilentDisplay(), []
+    display.log = lines.append
+    training = train_on_transcripts(tmp_path, validation_share=share, display=display)
+    best, last = tmp_path / "model" / "best", tmp_path / "model"
+    assert best.is_dir() == bool(share)
+    assert lines[-1].endswith(f"Next: hiero embed FEATURES --model {best if share else last} -o OUT")
+    assert (f"{best}: the model with the best validation score ({training.best or 0:.3f})" in lines) == bool(share)
