@@ -15,9 +15,7 @@ def start(arguments, limit_bytes=None):
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_hostile_cases_behave(kind, monkeypatch):
-    monkeypatch.setattr(
-        hostile_commands, "_start", lambda arguments, limit=None: start_hiero(*arguments, limit_bytes=limit)
-    )
+    monkeypatch.setattr(hostile_commands, "_start", start)
     monkeypatch.setattr(hostile_commands, "KILL_AFTER_S", (0.0, 0.5))  # such processes start at once
     for module in {"videos": ("av",), "requests": ("fastapi", "httpx")}.get(kind, ()):
         pytest.importorskip(module)
