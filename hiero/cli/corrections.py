@@ -38,7 +38,7 @@ class StepFileOptions:
     cut_overlaps
         End a step where the next one starts. Otherwise steps that overlap are an error.
     hz
-        Feature rows per second, for feature files. Defaults to the rate stored with the file, or 1.
+        Rows per second of a feature file. Defaults to the rate stored with the file, or 1.
     """
 
     tier: Repeated = None
@@ -208,7 +208,7 @@ def adapt(
 ) -> None:
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 
-    The model stores a prototype of each named step, without training. With at least eight videos and a
+    The model stores what each named step looks like, without training. With at least eight videos and a
     hundred steps, it is also fine-tuned in a minute or two. Repeat an interrupted run to continue it.
 
     **Examples**

@@ -132,7 +132,7 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Δ: segments added on each side of a clip.
+        Segments added on each side of a clip (Δ in the paper).
     batch_size
         Clips per forward pass.
     """
