@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,9 +26,17 @@ MAX_TIME_S = 1e8  # three years
 BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be equal
 TIME_GRAIN_S = 1e-6  # rounding error of sums of lengths
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
+VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
-RestsOn = Literal["speech", "pictures", "both"]
-STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "score", "parent", "background")
+VERSION = 2  # of the JSON documents; documents of version 1 are read too
+LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
+Origin = Literal["model", "person", "imported"]
+ORIGINS: tuple[Origin, ...] = ("model", "person", "imported")
+RestsOn = Literal["speech", "pictures", "both", "name"]
+STEP_COLUMNS = (
+    *("level", "id", "start_s", "end_s", "thread", "label", "probability", "parent", "background", "origin"),
+    "score",  # the name of `probability` in version 1
+)
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,9 @@ class Utterance:
     end_s: float
     text: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", clean_text(self.text))
+
     def to_dict(self) -> dict[str, Any]:
         return {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "text": self.text}
 
@@ -183,10 +196,11 @@ class Step:
         children: The steps of the finer level inside it.
         background: Whether nothing of interest happens.
         label: Its name, or None.
-        score: Probability of the label.
+        probability: Probability that the label is right, or None if a person gave it.
+        origin: Whether the model found and named the step, a person corrected it, or it was imported.
 
     Examples:
-        >>> step = Step("1.0", 0.0, 4.5, thread=0, label="boil water", score=0.5)
+        >>> step = Step("step-1", 0.0, 4.5, thread=0, label="boil water", probability=0.5)
         >>> Step.from_dict(step.to_dict()) == step
         True
     """
@@ -199,27 +213,36 @@ class Step:
     children: tuple[str, ...] = ()
     background: bool = False
     label: str | None = None
-    score: float | None = None
+    probability: float | None = None
+    origin: Origin = "model"
+
+    def __post_init__(self) -> None:
+        if self.label is not None:
+            object.__setattr__(self, "label", clean_text(self.label) or None)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
+        probability = None if self.probability is None else round(self.probability, 4)
         return {
             "id": self.id,
             "start_s": round(self.start_s, 3),
             "end_s": round(self.end_s, 3),
             "thread": self.thread,
             "label": self.label,
-            "score": None if self.score is None else round(self.score, 4),
+            "probability": probability,
+            "score": probability,
             "parent": self.parent,
             "children": list(self.children),
             "background": self.background,
+            "origin": self.origin,
         }
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Step:
         """Read what `to_dict` wrote. Raises InputError if a field is missing or invalid."""
         with _reading("a step"):
-            label, score, parent = document.get("label"), document.get("score"), document.get("parent")
+            label, parent = document.get("label"), document.get("parent")
+            probability = document.get("probability", document.get("score"))
             return cls(
                 _parse_id(document["id"]),
                 _parse_time(document["start_s"]),
@@ -229,7 +252,8 @@ class Step:
                 tuple(map(_parse_id, document.get("children", ()))),
                 bool(document.get("background", False)),
                 None if label is None else _parse_text(label),
-                None if score is None else _parse_number(score),
+                None if probability is None else _parse_number(probability),
+                _parse_origin(document.get("origin"), label is not None and probability is None),
             )
 
 
@@ -270,10 +294,37 @@ def _parse_thread(value: Any) -> int:
     return thread
 
 
+def _parse_origin(value: Any, is_corrected: bool) -> Origin:
+    """The origin of a step. Documents of version 1 have none; in them only corrected names lack a score."""
+    if value is None:
+        return "person" if is_corrected else "model"
+    if value not in ORIGINS:
+        raise ValueError(f"an origin must be one of {', '.join(ORIGINS)}, got {str(value)[:40]!r}")
+    return ORIGINS[ORIGINS.index(value)]
+
+
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, got {type(value).__name__}")
     return check_text(value)
+
+
+def is_control(character: str) -> bool:
+    """Whether a character controls a terminal or the direction of text instead of being shown."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character not in VISIBLE_FORMAT
+
+
+def clean_text(text: str) -> str:
+    """A text without control characters, for labels, speech and exports. Line breaks and tabs stay."""
+    return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or not is_control(c))
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: control characters, except line breaks and tabs, are shown as escapes such as \\x1b."""
+    if text.isprintable():
+        return text
+    shown = (c if c in "\n\t" or not is_control(c) else c.encode("unicode_escape").decode() for c in text)
+    return "".join(shown).encode("utf-8", "backslashreplace").decode()
 
 
 def check_text(text: str) -> str:
@@ -366,7 +417,7 @@ class Hierarchy:
         speech: The transcript in time order, if there is one.
 
     Examples:
-        >>> step = Step("0.0", 0.0, 9.5, thread=0, label="boil water")
+        >>> step = Step("step-1", 0.0, 9.5, thread=0, label="boil water", origin="person")
         >>> hierarchy = Hierarchy("tea.mp4", "hiero-k400", 9.5, ((step,),))
         >>> Hierarchy.from_dict(hierarchy.to_dict()) == hierarchy
         True
@@ -394,7 +445,7 @@ class Hierarchy:
         ]
         files = {"files": [file.to_dict() for file in self.files]} if self.files else {}
         speech = {"speech": [utterance.to_dict() for utterance in self.speech]} if self.speech else {}
-        head = {"version": 1, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3)}
+        head = {"version": VERSION, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3)}
         return {**head, **files, "levels": levels, **speech}
 
     @classmethod
@@ -415,6 +466,12 @@ class Hierarchy:
         _check_levels(levels, duration_s)
         linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
         return cls(video, model, duration_s, tuple(map(tuple, linked)), files, speech)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The name of each step by its id: its label, or its number in its level ("Step 3")."""
+        numbered = [(number, step) for level in self.levels for number, step in enumerate(level, start=1)]
+        return {step.id: step.label or f"Step {number}" for number, step in numbered}
 
     @property
     def media(self) -> tuple[VideoFile, ...]:
@@ -517,25 +574,28 @@ class Match:
     Attributes:
         start_s: When it begins.
         end_s: When it ends.
-        score: For the best match, the probability that the text is in the video at all; less for the others.
-        rests_on: The evidence: speech, pictures or both. None without a transcript.
+        probability: Probability that the span shows what the text says.
+        rests_on: The evidence: speech, pictures, both, or the name that a person gave. None if there
+            are only pictures.
         quote: The words spoken in the span, if the match was found by speech.
 
     Examples:
         >>> Match(61.0, 75.5, 0.8).to_dict()
-        {'start_s': 61.0, 'end_s': 75.5, 'score': 0.8}
+        {'start_s': 61.0, 'end_s': 75.5, 'probability': 0.8, 'score': 0.8}
         >>> Match(61.0, 75.5, 0.8, "speech", "Now I pour the water.").to_dict()["rests_on"]
         'speech'
     """
 
     start_s: float
     end_s: float
-    score: float
+    probability: float
     rests_on: RestsOn | None = None
     quote: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        document = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3), "score": round(self.score, 4)}
+        times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
+        probability = round(self.probability, 4)
+        document = {**times, "probability": probability, "score": probability}
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
 
 
@@ -548,7 +608,7 @@ class Answer:
 
     Attributes:
         query: The text.
-        present: Probability that it is in the video at all.
+        probability: Probability that it is in the video at all.
         matches: Matches, best first.
 
     Examples:
@@ -558,8 +618,13 @@ class Answer:
     """
 
     query: str
-    present: float
+    probability: float
     matches: tuple[Match, ...]
+
+    @property
+    def present(self) -> bool:
+        """Whether the text is probably in the video."""
+        return self.probability >= PRESENCE_THRESHOLD
 
     @property
     def rests_on(self) -> RestsOn | None:
@@ -568,7 +633,8 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         matches = [match.to_dict() for match in self.matches]
-        document = {"query": self.query, "present": round(self.present, 4), "matches": matches}
+        head = {"query": self.query, "present": self.present, "probability": round(self.probability, 4)}
+        document = {**head, "matches": matches}
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on}
 
 
@@ -608,6 +674,17 @@ def format_count(number: int, noun: str) -> str:
     """Format a number with its noun: "1 video", "2 videos"."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def level_name(level: int, num_levels: int) -> str:
+    """The name of a level: coarse, medium or fine, or its number if there are more than three levels."""
+    names = LEVEL_NAMES.get(num_levels)
+    return names[level] if names else f"level{level + 1}"
+
+
+def format_percent(probability: float) -> str:
+    """Format a probability as a whole percentage; small ones as "< 1 %"."""
+    return "< 1 %" if probability < 0.01 else f"{min(probability, 1.0):.0%}".replace("%", " %")
 
 
 def format_time(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Conversions between seconds and nodes."""
+"""Value types: seconds and nodes, origins, names and texts that are safe to show."""
 
 from fractions import Fraction
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.types import Clock
+from hiero.errors import InputError
+from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_name, printable
 
 TOLERANCE_S = Fraction(501, 1_000_000)
 
@@ -64,3 +65,50 @@ def test_every_node_comes_back_from_its_own_edges():
     clock = Clock(30, 16, start_s=1.25)
     for node in (0, 1, 7, 1000, 10**6):
         assert clock.span(clock.edge_s(node), clock.edge_s(node + 3)) == (node, node + 3)
+
+
+def step_document(**fields) -> dict:
+    return {"id": "a", "start_s": 0.0, "end_s": 1.0, **fields}
+
+
+def test_documents_of_version_1_have_scores_and_no_origin():
+    named_by_model = Step.from_dict(step_document(label="wash", score=0.5))
+    assert (named_by_model.probability, named_by_model.origin) == (0.5, "model")
+    assert Step.from_dict(step_document(label="wash", score=None)).origin == "person"
+    assert Step.from_dict(step_document(label=None)).origin == "model"
+
+
+def test_origins_are_kept_and_checked():
+    step = Step("a", 0.0, 1.0, 0, label="wash", origin="imported")
+    assert Step.from_dict(step.to_dict()) == step
+    with pytest.raises(InputError, match="origin must be one of model, person, imported"):
+        Step.from_dict(step_document(origin="robot"))
+
+
+def test_an_answer_says_whether_it_is_present_and_how_probable_it_is():
+    assert [Answer("wash", p, ()).to_dict()["present"] for p in (0.9, 0.1)] == [True, False]
+    assert Answer("wash", 0.1, ()).to_dict()["probability"] == 0.1
+
+
+def test_unnamed_steps_are_counted_from_1():
+    steps = (Step("a", 0.0, 1.0, 0, label="wash"), Step("b", 1.0, 2.0, 1))
+    assert Hierarchy("v", "m", 2.0, (steps,)).titles == {"a": "wash", "b": "Step 2"}
+    assert [level_name(i, 3) for i in range(3)] == ["coarse", "medium", "fine"]
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;title\x07", "a\x9b31m", "\u202etxt.exe", "a\u2028b", "\x7f", "\ud800"])
+def test_no_text_controls_a_terminal(text):
+    shown = printable(text)
+    assert shown.isprintable()
+    assert shown != text
+    assert printable("naïve 切 👩‍🍳\tok\n") == "naïve 切 👩‍🍳\tok\n"
+
+
+def test_labels_hold_no_control_characters():
+    assert Step("a", 0.0, 1.0, 0, label="wash\x1b[31m it\u202e").label == "wash[31m it"
+    assert Step("a", 0.0, 1.0, 0, label="\x07").label is None
+    assert clean_text("two\nlines") == "two\nlines"
+
+
+def test_percentages():
+    assert [format_percent(p) for p in (0.0, 0.004, 0.01, 0.655, 1.0)] == ["< 1 %", "< 1 %", "1 %", "66 %", "100 %"]

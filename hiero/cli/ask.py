@@ -24,7 +24,7 @@ from hiero.cli.options import (
 )
 from hiero.cli.sharing import ReelOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import PRESENCE_THRESHOLD, file_fields, format_time
+from hiero.types import VERSION, file_fields, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -64,9 +64,8 @@ def ask(
 ) -> None:
     """Find moments by text: the best matches for each query in one or several videos.
 
-    The score of a moment is the probability that the query occurs in the video, scaled by how well the
-    moment matches. Transcripts are searched as well; each moment shows whether it was found by speech,
-    by pictures or by both.
+    Each moment comes with the probability that it shows what the query says. Transcripts are searched as
+    well; each moment shows whether it was found by speech, by pictures or by both.
 
     **Examples**
 
@@ -150,14 +149,14 @@ def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dic
     for name, video_answers in answers.items():
         for answer in video_answers:
             best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
-    return {query: sorted(matches, key=lambda pair: -pair[1].score)[:num] for query, matches in best.items()}
+    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
 
 
 def _document(video: Video, **results: Any) -> dict[str, Any]:
     """The JSON document of one video, with its files if it consists of several."""
     files = video.shown_files
     named = {"files": [file.to_dict() for file in files]} if len(files) > 1 else {}
-    return {"version": 1, "video": video.address, **named, **results}
+    return {"version": VERSION, "video": video.address, **named, **results}
 
 
 def _to_dicts(moments: Sequence[Match | Step], files: Sequence[VideoFile]) -> list[dict[str, Any]]:
@@ -205,7 +204,7 @@ def label(
         files = video.shown_files
         if not json_:
             _print_labels(labelled, files, inputs.title_of(name))
-        keys = ("start_s", "end_s", "label", "score", *file_fields(files, 0.0))
+        keys = ("start_s", "end_s", "label", "probability", "score", *file_fields(files, 0.0))
         return _document(video, steps=[{key: step[key] for key in keys} for step in _to_dicts(labelled, files)])
 
     results = read_all(inputs, options, options.load_engine(), "label", label_parts)
@@ -220,13 +219,13 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
 
     console = results_console(title)
     for answer in answers:
-        note = "" if answer.present >= PRESENCE_THRESHOLD else "   probably not in this video"
+        note = "" if answer.present else "   probably not in this video"
         console.print(f"{answer.query}{note}", style="bold")
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
         for match in answer.matches:
             times = f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}"
             speech = speech_cells(match.rests_on, match.quote)
-            table.add_row("", *times, f"{match.score:.2f}", *file_cells(files, match.start_s), *speech)
+            table.add_row("", *times, format_percent(match.probability), *file_cells(files, match.start_s), *speech)
         console.print(table)
 
 
@@ -236,17 +235,17 @@ def _print_best(best: Mapping[str, Sequence[tuple[str, Match]]], files: Mapping[
     for query, matches in best.items():
         console.print(f"\nbest of all videos: {query}", style="bold")
         columns = next((file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
-        table = plain_table("from", "to", "score", "video", *columns, right=("from", "to", "score"))
+        table = plain_table("from", "to", "sure", "video", *columns, right=("from", "to", "sure"))
         for name, match in matches:
             times = format_time(match.start_s), format_time(match.end_s)
-            table.add_row(*times, f"{match.score:.2f}", name, *file_cells(files[name], match.start_s))
+            table.add_row(*times, format_percent(match.probability), name, *file_cells(files[name], match.start_s))
         console.print(table)
 
 
 def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
     """Print a table of the labelled parts, under the name of the video if there are several."""
-    table = plain_table("from", "to", "label", "score", *file_columns(files), right=("from", "to", "score"))
+    table = plain_table("from", "to", "label", "sure", *file_columns(files), right=("from", "to", "sure"))
     for step in steps:
         times = format_time(step.start_s), format_time(step.end_s)
-        table.add_row(*times, step.label or "", f"{step.score or 0:.2f}", *file_cells(files, step.start_s))
+        table.add_row(*times, step.label or "", format_percent(step.probability or 0), *file_cells(files, step.start_s))
     results_console(title).print(table)

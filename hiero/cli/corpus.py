@@ -19,7 +19,7 @@ from cyclopts import App, Parameter
 from hiero.cli.console import file_cells, log, plain_table, print_json, progress_bar, results_console, speech_cells
 from hiero.cli.options import OPTIONS, Flag, Join, Json, LevelOptions, NumResults, Repeated, VideoOptions
 from hiero.errors import InputError
-from hiero.types import file_fields, format_count, format_time
+from hiero.types import VERSION, file_fields, format_count, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
@@ -226,7 +226,7 @@ def search(
     opened = Corpus(corpus)
     names = [opened.find(name).video for name in search_options.video or []]
     num, level, exact = search_options.num, search_options.level, search_options.exact
-    document: dict[str, Any] = {"version": 1, "corpus": corpus}
+    document: dict[str, Any] = {"version": VERSION, "corpus": corpus}
     if like is not None:
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
         document["like"] = step.to_dict()
@@ -343,11 +343,11 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
     speech_columns = ["by", "speech"] if any(hit.rests_on is not None for hit in hits) else []
     file_column = ["in file"] if files else []
     table = plain_table(
-        "video", "from", "to", "step", "score", *file_column, *speech_columns, right=("from", "to", "score")
+        "video", "from", "to", "step", "sure", *file_column, *speech_columns, right=("from", "to", "sure")
     )
     for hit in hits:
         times = format_time(hit.start_s), format_time(hit.end_s)
         file = file_cells(files.get(hit.video, ()), hit.start_s) or [""] * len(file_column)
         speech = speech_cells(hit.rests_on, hit.quote)
-        table.add_row(hit.video, *times, hit.label or "", f"{hit.score:.2f}", *file, *speech)
+        table.add_row(hit.video, *times, hit.label or "", format_percent(hit.probability), *file, *speech)
     results_console().print(table)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hiero.cli.console import collection_bars, log, print_json
 from hiero.errors import InputError
+from hiero.types import VERSION
 
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
@@ -67,7 +68,7 @@ class Results(Generic[Result]):
             else {"name": name, "video": source.name, "error": self.failed[name]}
             for name, source in self.inputs.sources.items()
         ]
-        print_json({"version": 1, "videos": videos, **more})
+        print_json({"version": VERSION, "videos": videos, **more})
 
 
 def exit_if_failed(failed: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.options import Flag
 from hiero.errors import InputError
-from hiero.types import PRESENCE_THRESHOLD, format_count, format_time
+from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -156,16 +156,16 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
             (name, match)
             for name, video_answers in answers.items()
             for answer in video_answers
-            if answer.query == query and answer.present >= PRESENCE_THRESHOLD
+            if answer.query == query and answer.present
             for match in answer.matches
         ]
-        matches.sort(key=lambda pair: -pair[1].score)
+        matches.sort(key=lambda pair: -pair[1].probability)
         chosen: list[tuple[str, str, Match]] = []
         for name, match in matches[:num]:
             is_repeated = any(
                 other == name and _overlap(match, seen) > MAX_REEL_OVERLAP for _, other, seen in (*out, *chosen)
             )
-            if match.score >= MIN_REEL_SHARE * matches[0][1].score and not is_repeated:
+            if match.probability >= MIN_REEL_SHARE * matches[0][1].probability and not is_repeated:
                 chosen.append((query, name, match))
         out += sorted(chosen, key=lambda moment: (order[moment[1]], moment[2].start_s))
     return out

@@ -15,7 +15,7 @@ from hiero.cli.inputs import find_inputs, read_all
 from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_time
+from hiero.types import format_count, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -142,16 +142,16 @@ def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
-    columns = ("from", "to", "thread", "step", "score", *file_columns(hierarchy.files))
-    table = plain_table(*columns, right=("from", "to", "thread", "score"))
+    columns = ("from", "to", "thread", "step", "sure", *file_columns(hierarchy.files))
+    table = plain_table(*columns, right=("from", "to", "thread", "sure"))
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
-        name = "  " * level + (step.label or f"step {step.id}")
-        score = "" if step.score is None else f"{step.score:.2f}"
+        name = "  " * level + hierarchy.titles[step.id]
+        sure = "" if step.probability is None else format_percent(step.probability)
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
         times = format_time(step.start_s), format_time(step.end_s)
-        cells = (*times, str(step.thread), name, score, *file_cells(hierarchy.files, step.start_s))
+        cells = (*times, str(step.thread), name, sure, *file_cells(hierarchy.files, step.start_s))
         table.add_row(*cells, style=style)
         for child in step.children:
             add_rows(by_id[child], level + 1)

@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from hiero.cli.console import log, print_json, reading_bars
 from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.errors import InputError
-from hiero.types import format_time
+from hiero.types import format_percent, format_time, printable
 
 if TYPE_CHECKING:
     from hiero.engine.live import LiveReader, LiveResult, LiveUpdate
@@ -230,7 +230,7 @@ class _Display:
     def _show(self, line: str) -> None:
         from rich.text import Text
 
-        self._line.update(Text(_printable(line), no_wrap=True, overflow="ellipsis"), refresh=self._line.is_started)
+        self._line.update(Text(printable(line), no_wrap=True, overflow="ellipsis"), refresh=self._line.is_started)
 
     def _print(self, document: dict[str, Any]) -> None:
         print_json(document)
@@ -238,14 +238,9 @@ class _Display:
 
 
 def _format_step(step: Step) -> str:
-    score = "" if step.score is None else f"  {step.score:.2f}"
-    name = _printable(step.label or f"step {step.id}")
-    return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread:>6}  {name}{score}"
-
-
-def _printable(text: str) -> str:
-    """A text without control characters of a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    sure = "" if step.probability is None else f"  {format_percent(step.probability)}"
+    name = printable(step.label or f"step {step.id}")
+    return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread:>6}  {name}{sure}"
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class Hit:
         end_s: When the step ends.
         thread: Steps of one level and video with the same thread are alike.
         label: Name of the step, if it has one.
-        score: Cosine similarity with the query. With a picture encoder, the probability that the
+        probability: Cosine similarity with the query. With a picture encoder, the probability that the
             step shows the query; for `Corpus.like`, the probability that it is the same step. If the
             video has speech, combined with the probability that the query is spoken.
         rests_on: Whether the hit is supported by speech, pictures or both. None if no video of the
@@ -110,7 +110,7 @@ class Hit:
     end_s: float
     thread: int
     label: str | None
-    score: float
+    probability: float
     rests_on: RestsOn | None = None
     quote: str | None = None
 
@@ -122,15 +122,16 @@ class Hit:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `hiero search`. Without speech, `rests_on` and `quote` are left out."""
         times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
-        document = {**asdict(self), **times, "score": round(self.score, 4)}
+        probability = round(self.probability, 4)
+        document = {**asdict(self), **times, "probability": probability, "score": probability}
         if self.rests_on is None:
             del document["rests_on"], document["quote"]
         return document
 
     @classmethod
-    def from_row(cls, row: dict[str, Any], score: float) -> Hit:
+    def from_row(cls, row: dict[str, Any], probability: float) -> Hit:
         """Build a hit from the HIT_COLUMNS of a row."""
-        return cls(**{name: row[name] for name in HIT_COLUMNS}, score=float(score))
+        return cls(**{name: row[name] for name in HIT_COLUMNS}, probability=float(probability))
 
     def overlap(self, other: Hit) -> float:
         """Intersection over union of two spans of one video."""

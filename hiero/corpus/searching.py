@@ -88,7 +88,7 @@ def search_steps(
         candidates = _score_rows([*rows, *(row for row in spoken_rows if row["uid"] not in near)], score)
         if spoken is not None:
             candidates = [join_speech(hit, moments.get(hit.uid)) for hit in candidates]
-        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.score), query.num)
+        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.probability), query.num)
         if len(hits) >= query.num or len(rows) < num_rows:  # enough hits, or no more rows
             return hits
         num_rows *= 4
@@ -113,7 +113,7 @@ def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> lis
     if score is None or not scored:
         return hits
     for i, value in zip(scored, score([rows[i]["summary"] for i in scored]), strict=True):
-        hits[i] = replace(hits[i], score=float(value))
+        hits[i] = replace(hits[i], probability=float(value))
     return _average_with_coarser(hits)
 
 
@@ -125,10 +125,10 @@ def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
     """
     if moment is None:
         return replace(hit, rests_on="pictures")
-    seen = float(np.clip(hit.score, 0.0, 1.0))
+    seen = float(np.clip(hit.probability, 0.0, 1.0))
     rests_on = strongest_evidence(seen, moment.probability)
-    score = float(join_evidence(np.array(seen), np.array(moment.probability)))
-    return replace(hit, score=score, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
+    joined = float(join_evidence(np.array(seen), np.array(moment.probability)))
+    return replace(hit, probability=joined, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
 
 
 def _best_moments(tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None) -> dict[str, SpokenMoment]:
@@ -167,8 +167,8 @@ def _average_with_coarser(hits: list[Hit]) -> list[Hit]:
     out = []
     for hit in hits:
         others = by_video[hit.video]
-        scores = [o.score for o in others if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
-        out.append(replace(hit, score=sum(scores) / len(scores)))
+        same = [o for o in others if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
+        out.append(replace(hit, probability=sum(o.probability for o in same) / len(same)))
     return out
 
 
@@ -235,7 +235,7 @@ def find_same_steps(
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
-    return step, [replace(hit, score=float(same_step_probability(score))) for score, hit in ranked]
+    return step, [replace(hit, probability=float(same_step_probability(score))) for score, hit in ranked]
 
 
 def _candidate_videos(

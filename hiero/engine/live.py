@@ -143,7 +143,7 @@ class LiveSteps:
 
     def hierarchy(self) -> Hierarchy:
         """Steps so far, closed and open, as one level."""
-        last = [Step("0.0", 0.0, self.end_s, 0)] if not self.closed and not self._open else []
+        last = [Step("step-1", 0.0, self.end_s, 0)] if not self.closed and not self._open else []
         return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open, *last),))
 
     def _window_video(self) -> Video:
@@ -193,7 +193,7 @@ class LiveSteps:
         labelled = {}
         for step, best in zip(seen, part.likely_labels(seen, self.labels, num=1), strict=True):
             if best and best[0][1] >= least:
-                labelled[step.start_s] = replace(step, label=best[0][0], score=best[0][1])
+                labelled[step.start_s] = replace(step, label=best[0][0], probability=best[0][1])
         return [labelled.get(step.start_s, step) for step in steps]
 
     def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:

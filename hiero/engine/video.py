@@ -137,7 +137,7 @@ class Video(VideoNodes):
             return list(level)
         least = MIN_LABEL_PROBABILITY if labels is None and self.pictures is not None else 0.0
         named = [
-            replace(step, label=best[0][0], score=best[0][1]) if best[0][1] >= least else step
+            replace(step, label=best[0][0], probability=best[0][1]) if best[0][1] >= least else step
             for step, best in zip(level, self.likely_labels(level, vocabulary, num=1), strict=True)
         ]
         if labels is not None or not self.transcript:
@@ -162,7 +162,7 @@ class Video(VideoNodes):
 
         Examples:
             >>> answer, = text_video.ask("cut the onion")
-            >>> 0 <= answer.present <= 1 and answer.matches[0].start_s < answer.matches[0].end_s
+            >>> 0 <= answer.probability <= 1 and answer.matches[0].start_s < answer.matches[0].end_s
             True
         """
         queries = [queries] if isinstance(queries, str) else list(queries)
@@ -198,8 +198,8 @@ class Video(VideoNodes):
         for step in finest:
             if out and out[-1].label == step.label:
                 lengths = out[-1].end_s - out[-1].start_s, step.end_s - step.start_s
-                score = np.average([out[-1].score or 0.0, step.score or 0.0], weights=lengths)
-                out[-1] = replace(out[-1], end_s=step.end_s, score=float(score))
+                probability = np.average([out[-1].probability or 0.0, step.probability or 0.0], weights=lengths)
+                out[-1] = replace(out[-1], end_s=step.end_s, probability=float(probability))
             else:
                 out.append(replace(step, parent=None, children=()))
         return [replace(step, id=f"{i}") for i, step in enumerate(out)]
@@ -220,7 +220,7 @@ class Video(VideoNodes):
         """
         labels = list(labels) if labels is not None else self.vocabulary
         if not labels or not self.engine.has_text:
-            return [[(step.label, step.score or 0.0)] if step.label else [] for step in level]
+            return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
         similarity, spans = self.cached_similarity(labels), self.level_spans(level)
         if self.pictures is None:
             probabilities = label_probabilities(similarity, spans)

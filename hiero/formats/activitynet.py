@@ -67,7 +67,7 @@ def to_activitynet(hierarchy: Hierarchy) -> str:
     document = {
         "version": "VERSION 1.3",
         "database": {name: video},
-        "results": {name: [{**row, "score": step.score or 0.0} for step, row in rows]},
+        "results": {name: [{**row, "score": step.probability or 0.0} for step, row in rows]},
         "external_data": {"used": False, "details": ""},
     }
     return to_json(document)

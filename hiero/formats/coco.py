@@ -22,7 +22,7 @@ def to_coco(hierarchy: Hierarchy) -> str:
             "level": level,
             "segment": [round(step.start_s, 3), round(step.end_s - step.start_s, 3)],
             "thread": step.thread,
-            "score": step.score,
+            "score": step.probability,
             "iscrowd": 0,
         }
         for id, (level, step) in enumerate(steps, start=1)

@@ -103,7 +103,7 @@ def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: rows.F
             "_cls": "TemporalDetection",
             "tags": [],
             "label": rows.title(step),
-            "confidence": step.score,
+            "confidence": step.probability,
             "support": list(rows.frame_span(start_s, end_s, grid.fps)),
             "step": step.id,
             "thread": step.thread,

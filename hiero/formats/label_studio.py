@@ -84,7 +84,7 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
                     "from_name": f"level{level_index}",
                     "to_name": "video",
                     "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [rows.title(step)]},
-                    "score": step.score or 0.0,
+                    "score": step.probability or 0.0,
                 }
             )
     hiero = {"duration_s": round(hierarchy.duration_s, 3), "steps": steps}

@@ -12,7 +12,16 @@ from itertools import chain, count
 
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH
 from hiero.formats.rows import StepRow
-from hiero.types import BOUNDARY_TOLERANCE_S, MAX_LEVELS, MAX_STEPS, MAX_TIME_S, Step, check_text, link_levels
+from hiero.types import (
+    BOUNDARY_TOLERANCE_S,
+    MAX_LEVELS,
+    MAX_STEPS,
+    MAX_TIME_S,
+    Step,
+    check_text,
+    level_name,
+    link_levels,
+)
 
 
 def nest_rows(
@@ -115,10 +124,11 @@ def _to_steps(levels: Sequence[Sequence[StepRow]]) -> list[list[Step]]:
         for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
             if id is None or id in taken:
-                new_ids = chain([f"{number}.{i}"], (f"{number}.{i}-{k}" for k in count(1)))
+                new_id = f"{level_name(number, len(levels))}-{i + 1}"
+                new_ids = chain([new_id], (f"{new_id}-{k}" for k in count(1)))
                 id = next(id for id in new_ids if id not in used and id not in taken)
             taken.add(id)
-            step = Step(id, row.start_s, row.end_s, thread, background=row.background, score=row.score)
+            step = Step(id, row.start_s, row.end_s, thread, background=row.background, probability=row.probability)
             steps.append(replace(step, label=row.label or None))
         out.append(steps)
     return link_levels(out)

@@ -25,7 +25,7 @@ def to_otio(hierarchy: Hierarchy) -> str:
         clips = []
         for step, file, start_s, end_s in _clips(hierarchy, level):
             media = {"target_url": Path(file.path).name, "available_range": _time_range(0, file.duration_s)}
-            details = {"id": step.id, "thread": step.thread, "score": step.score, "parent": step.parent}
+            details = {"id": step.id, "thread": step.thread, "probability": step.probability, "parent": step.parent}
             values = {
                 "name": title(step),
                 "metadata": {"hiero": details},

@@ -35,7 +35,7 @@ class StepRow:
     id: str | None = None
     thread: int | None = None
     background: bool = False
-    score: float | None = None
+    probability: float | None = None
 
     @property
     def name(self) -> str:
@@ -177,7 +177,7 @@ def restore_row(row: StepRow, original: Any) -> StepRow:
         return row
     if row.label != title(step):
         return replace(row, id=step.id)
-    return StepRow(row.start_s, row.end_s, step.label, step.id, step.thread, step.background, step.score)
+    return StepRow(row.start_s, row.end_s, step.label, step.id, step.thread, step.background, step.probability)
 
 
 def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:

@@ -24,7 +24,7 @@ COLUMNS = {  # names of columns in other programs
     "level": "level",
     "video": "video|video_id|video_uid|file|filename|recording",
 }
-OWN_COLUMNS = ("id", "thread", "background", "score")  # further columns in tables of hiero
+OWN_COLUMNS = ("id", "thread", "background")  # further columns in tables of hiero
 
 
 def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
@@ -65,7 +65,7 @@ def _find_columns(header: list[str]) -> dict[str, str]:
     if "start_s" not in columns or not {"end_s", "duration_s"} & set(columns):
         raise ValueError(f"must have columns start_s, end_s and label, found {', '.join(present) or 'none'}")
     if set(OWN_COLUMNS) <= set(present):
-        columns |= {name: present[name] for name in OWN_COLUMNS}
+        columns |= {name: present[name] for name in (*OWN_COLUMNS, "score", "probability", "origin") if name in present}
     return columns
 
 
@@ -77,8 +77,16 @@ def _parse_row(cells: dict[str, str]) -> StepRow:
         return StepRow(start_s, end_s, one_line(label) or None)
     id = parse_id(_from_cell(cells["id"] or ""))
     thread = int(cells["thread"]) if cells["thread"] else None
-    score = float(cells["score"]) if cells["score"] else None
-    return StepRow(start_s, end_s, label or None, id, thread, cells["background"] == "True", score)
+    probability = cells.get("probability") or cells.get("score")
+    return StepRow(
+        start_s,
+        end_s,
+        label or None,
+        id,
+        thread,
+        cells["background"] == "True",
+        float(probability) if probability else None,
+    )
 
 
 def parse_clock_time(text: str | None) -> float:
@@ -121,7 +129,13 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         from pyarrow import parquet
     except ImportError:
         raise InputError(NO_PARQUET) from None
-    types = {"start_s": pa.float64(), "end_s": pa.float64(), "score": pa.float64(), "background": pa.bool_()}
+    types = {
+        "start_s": pa.float64(),
+        "end_s": pa.float64(),
+        "probability": pa.float64(),
+        "score": pa.float64(),
+        "background": pa.bool_(),
+    }
     types |= {"level": pa.int32(), "thread": pa.int32()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in hierarchy.columns])
     out = io.BytesIO()

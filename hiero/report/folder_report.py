@@ -234,7 +234,7 @@ def _common_label(members: list[Step], min_score: float) -> str | None:
     """The label with the highest total score, if enough steps have it."""
     votes: dict[str, float] = defaultdict(float)
     for step in members:
-        score = 1.0 if step.score is None else step.score
+        score = 1.0 if step.probability is None else step.probability
         if step.label and score >= min_score:
             votes[step.label] += score
     if not votes:

@@ -250,7 +250,7 @@ def name_by_speech(
         if others is None:
             slope, offset = MATCH
             probabilities = 1 / (1 + np.exp(-slope * own - offset - log_odds))
-            threshold = max(MIN_SPOKEN_PROBABILITY, step.score or 0.0)
+            threshold = max(MIN_SPOKEN_PROBABILITY, step.probability or 0.0)
         else:
             logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]
             shares = softmax(np.concatenate(logits)[None])[0]
@@ -258,6 +258,6 @@ def name_by_speech(
             threshold = shares[len(phrases) :].max()
         best = int(np.argmax(probabilities))
         if probabilities[best] >= threshold:
-            step = replace(step, label=phrases[best].text, score=float(probabilities[best]))
+            step = replace(step, label=phrases[best].text, probability=float(probabilities[best]))
         out.append(step)
     return out

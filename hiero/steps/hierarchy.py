@@ -9,7 +9,7 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
-from hiero.types import Clock, Step, link_levels
+from hiero.types import Clock, Step, level_name, link_levels
 from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s
@@ -52,7 +52,10 @@ def build_hierarchy(
         counts = [max(1, round(count / counts[-1] * (len(finest) - 1))) for count in counts]
     counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # equal levels are merged
     levels = merge_steps(x, finest, counts)[::-1]
-    return link_levels([_make_level(x, boundaries, number, clock) for number, boundaries in enumerate(levels)])
+    names = [level_name(number, len(levels)) for number in range(len(levels))]
+    return link_levels(
+        [_make_level(x, boundaries, name, clock) for name, boundaries in zip(names, levels, strict=True)]
+    )
 
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
@@ -118,9 +121,9 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
     return [number[cluster] for cluster in member_of.tolist()]
 
 
-def _make_level(x: np.ndarray, boundaries: list[int], number: int, clock: Clock) -> list[Step]:
+def _make_level(x: np.ndarray, boundaries: list[int], name: str, clock: Clock) -> list[Step]:
     threads = group_into_threads(x, boundaries)
     return [
-        Step(f"{number}.{i}", clock.edge_s(a), clock.edge_s(b), thread)
-        for i, ((a, b), thread) in enumerate(zip(pairwise(boundaries), threads, strict=True))
+        Step(f"{name}-{number}", clock.edge_s(a), clock.edge_s(b), thread)
+        for number, ((a, b), thread) in enumerate(zip(pairwise(boundaries), threads, strict=True), start=1)
     ]

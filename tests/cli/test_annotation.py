@@ -15,7 +15,7 @@ from hiero.formats.registry import write_export
 from hiero.types import Hierarchy, Step
 from tests.formats.label_studio_server import LEGACY_TOKEN, run_server
 
-STEPS = (Step("0.0", 0.0, 4.013, 3, label="boil", score=0.5), Step("0.1", 4.013, 9.0, 1))
+STEPS = (Step("0.0", 0.0, 4.013, 3, label="boil", probability=0.5), Step("0.1", 4.013, 9.0, 1))
 
 
 def run(*arguments):

@@ -79,7 +79,7 @@ def test_a_folder_gives_one_result_each(run, card, tmp_path):
 def test_json_of_several_is_a_list_and_of_one_file_as_ever(run, card):
     code, out, _ = run("steps", card, "--model", "raw", "--json")
     document = json.loads(out)
-    assert (code, document["version"]) == (0, 1)
+    assert (code, document["version"]) == (0, 2)
     check_schema(document, "videos")
     assert [video["name"] for video in document["videos"]] == ["100GOPRO/GX010012", "100GOPRO/GX010013", "kitchen"]
     for video in document["videos"]:
@@ -189,7 +189,7 @@ def test_the_best_of_all_videos():
         "b": [Answer("cut", 0.9, (Match(4, 5, 0.9), Match(6, 7, 0.3)))],
     }
     best = rank_across_videos(answers, 3)
-    assert [(name, match.score) for name, match in best["cut"]] == [("b", 0.9), ("a", 0.5), ("b", 0.3)]
+    assert [(name, match.probability) for name, match in best["cut"]] == [("b", 0.9), ("a", 0.5), ("b", 0.3)]
 
 
 @pytest.fixture

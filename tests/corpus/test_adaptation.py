@@ -66,7 +66,7 @@ def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
     first, second = video.ask(list(NAMES), num=1)
     assert first.matches[0].start_s >= 40
     assert second.matches[0].end_s <= 80
-    assert first.present > engine.read(files["v2"], cache=False).ask(NAMES[0], num=1)[0].present
+    assert first.probability > engine.read(files["v2"], cache=False).ask(NAMES[0], num=1)[0].probability
     # Prototypes may be taken away and set again, and answers follow.
     named = video.likely_labels(video.steps(2, labels=[]).levels[0], num=1)
     adapted.prototypes = None

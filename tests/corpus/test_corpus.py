@@ -65,7 +65,7 @@ def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
     vector = SCENES[1] / np.linalg.norm(SCENES[1])
     first, second, *rest = corpus.search(vector, 5)
     assert {(first.video, round(first.start_s)), (second.video, round(second.start_s))} == {("a", 30), ("b", 30)}
-    assert min(first.score, second.score) > 0.9 > rest[0].score
+    assert min(first.probability, second.probability) > 0.9 > rest[0].probability
     assert [hit.video for hit in corpus.search(vector, 3, videos=["it's"])] == ["it's"] * 3
     assert {hit.level for hit in corpus.search(vector, 5, level=0)} == {0}
 
@@ -83,7 +83,7 @@ def test_against_every_step_by_hand(corpus):
     }
     hits = corpus.search(query, len(rows), level=1)
     assert [(hit.video, hit.step) for hit in hits] == sorted(scores, key=lambda key: -scores[key])
-    np.testing.assert_allclose([hit.score for hit in hits], sorted(scores.values(), reverse=True), atol=1e-4)
+    np.testing.assert_allclose([hit.probability for hit in hits], sorted(scores.values(), reverse=True), atol=1e-4)
 
 
 def test_the_same_step_elsewhere(corpus):
@@ -460,7 +460,7 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
     assert result.num_added == 1
     assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
     assert {record.model_key for record in Corpus(corpus.uri).videos()} == {"raw-2"}
-    assert corpus.search(SCENES[1], 2)[0].score > 0.8
+    assert corpus.search(SCENES[1], 2)[0].probability > 0.8
 
 
 def test_not_a_corpus(tmp_path):
@@ -477,13 +477,13 @@ def test_not_a_corpus(tmp_path):
 def test_a_moment_is_shown_once():
     hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
     others = [
-        replace(hit, level=1, step="1.0", end_s=8.0, score=0.8),
-        replace(hit, level=1, step="1.1", start_s=8.0, score=0.7),
+        replace(hit, level=1, step="1.0", end_s=8.0, probability=0.8),
+        replace(hit, level=1, step="1.1", start_s=8.0, probability=0.7),
     ]
-    assert suppress_overlaps([hit, *others, replace(hit, video="w", score=0.5)], 10) == [
+    assert suppress_overlaps([hit, *others, replace(hit, video="w", probability=0.5)], 10) == [
         hit,
         others[1],
-        replace(hit, video="w", score=0.5),
+        replace(hit, video="w", probability=0.5),
     ]
 
 

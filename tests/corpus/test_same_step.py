@@ -57,10 +57,10 @@ def compare_all(corpus, name, index, level=1):
 @pytest.mark.parametrize("exact", [False, True])
 def test_hits_are_those_of_comparing_everything(corpus, name, index, exact):
     step, hits = corpus.like(name, 20 * index + 10, 100, exact=exact)
-    assert (step.video, step.start_s, step.level, step.score) == (name, 20 * index, 1, 1.0)
+    assert (step.video, step.start_s, step.level, step.probability) == (name, 20 * index, 1, 1.0)
     places, probabilities = compare_all(corpus, name, index)
     assert [(hit.video, hit.start_s) for hit in hits] == places
-    np.testing.assert_allclose([hit.score for hit in hits], probabilities, atol=1e-4)
+    np.testing.assert_allclose([hit.probability for hit in hits], probabilities, atol=1e-4)
     assert [hit.video for hit in corpus.like(name, 20 * index + 10, 2)[1]] == [video for video, _ in places[:2]]
 
 

@@ -69,7 +69,7 @@ def test_words_are_found_in_the_step_where_they_are_said(corpus, engine):
     first, *others = corpus.search_text(engine, "grandmother's recipe", 4)
     assert (first.video, first.level, first.start_s, first.rests_on) == ("a", 1, 0.0, "speech")
     assert first.quote == "My grandmother gave me this recipe."
-    assert first.score > 0.8 > others[0].score
+    assert first.probability > 0.8 > others[0].probability
     assert {hit.rests_on for hit in others} == {"pictures"}
     assert all(hit.quote is None for hit in others)
     assert first.to_dict()["rests_on"] == "speech"
@@ -154,13 +154,12 @@ def test_as_typed(corpus, capsys, tmp_path):
 def test_two_witnesses():
     hit = Hit("a", 1, "1.0", 0.0, 9.0, 0, None, 0.5)
     joined = join_speech(hit, SpokenMoment("a", 1.0, 2.0, "words", 0.5))
-    assert (joined.score, joined.rests_on, joined.quote) == (0.75, "both", "words")
+    assert (joined.probability, joined.rests_on, joined.quote) == (0.75, "both", "words")
     weak = join_speech(hit, SpokenMoment("a", 1.0, 2.0, "words", 0.1))
     assert (weak.rests_on, weak.quote) == ("pictures", None)
-    assert weak.score == pytest.approx(0.55)
-    assert (
-        join_speech(Hit("a", 1, "1.0", 0.0, 9.0, 0, None, -0.2), SpokenMoment("a", 1.0, 2.0, "words", 0.4)).score == 0.4
-    )
+    assert weak.probability == pytest.approx(0.55)
+    unlike = Hit("a", 1, "1.0", 0.0, 9.0, 0, None, -0.2)
+    assert join_speech(unlike, SpokenMoment("a", 1.0, 2.0, "words", 0.4)).probability == 0.4
 
 
 def test_key_of_transcripts(tmp_path):

@@ -91,7 +91,7 @@ def test_steps_cover_nest_and_are_named(minilm, home, features):
         assert level[0].start_s == 0
         assert level[-1].end_s == 300
         assert all(a.end_s == b.start_s for a, b in pairwise(level))
-        assert all(step.label in default_labels() and 0 <= step.score <= 1 for step in level)
+        assert all(step.label in default_labels() and 0 <= step.probability <= 1 for step in level)
     edges = [step.start_s for step in result.levels[1]][1:]
     assert np.abs(np.array(edges) - [60, 120, 180, 240]).max() <= 8
     assert [len(level) for level in video.steps().levels] == [2, 4, 8]
@@ -103,9 +103,9 @@ def test_answers(minilm, home, features):
     assert [answer.query for answer in answers] == ["peeling potatoes", "making tea"]
     for answer in answers:
         assert 1 <= len(answer.matches) <= 3
-        values = [match.score for match in answer.matches]
+        values = [match.probability for match in answer.matches]
         assert values == sorted(values, reverse=True)
-        assert values[0] == pytest.approx(answer.present)
+        assert values[0] == pytest.approx(answer.probability)
         assert all(0 <= match.start_s < match.end_s <= 300 for match in answer.matches)
     ordered = video.ask(["wash the dishes", "peel potatoes", "make tea"], in_order=True)
     spans = [answer.matches[0] for answer in ordered]
@@ -307,9 +307,9 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
         for answer in video.ask(texts):
             middle = (answer.matches[0].start_s + answer.matches[0].end_s) / 2
             assert ends[clip] <= middle <= ends[clip + 1], answer
-            assert answer.present > 0.3
+            assert answer.probability > 0.3
     for answer in video.ask(["playing the piano", "riding a bicycle", "washing a car"]):
-        assert answer.present < 0.3
+        assert answer.probability < 0.3
     assert video.source.thumbnail_at(1.0)[:2] == b"\xff\xd8"
 
 

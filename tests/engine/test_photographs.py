@@ -33,8 +33,8 @@ def test_words_find_their_photograph(photographs):
 
 def test_what_is_not_there_is_refused(photographs):
     _, _, video = photographs
-    present = [answer.present for answer in video.ask([texts[0] for texts in PHOTOGRAPHS.values()])]
-    absent = [answer.present for answer in video.ask(list(ABSENT))]
+    present = [answer.probability for answer in video.ask([texts[0] for texts in PHOTOGRAPHS.values()])]
+    absent = [answer.probability for answer in video.ask(list(ABSENT))]
     assert max(absent) < 0.5
     assert np.median(present) > max(absent)
 
@@ -46,7 +46,7 @@ def test_a_corpus_of_it(photographs, tmp_path):
     add_video(corpus, engine, path, lambda _: video, IndexSettings([len(truth)]))
     best = corpus.search_text(engine, "a cup of coffee", 3)[0]
     assert truth[0][0] <= (best.start_s + best.end_s) / 2 <= truth[0][1]
-    assert 0 <= best.score <= 1
+    assert 0 <= best.probability <= 1
 
 
 def test_summaries_survive_their_bytes(photographs):

@@ -44,12 +44,12 @@ def kitchen(tmp_path_factory):
 @pytest.fixture
 def steps(kitchen):
     fine = (
-        Step("1.0", 0.0, 1.25, 0, parent="0.0", label="wash the tomato", score=0.9),
-        Step("1.1", 1.25, 3.04, 1, parent="0.0", label=NASTY, score=0.4),
+        Step("1.0", 0.0, 1.25, 0, parent="0.0", label="wash the tomato", probability=0.9),
+        Step("1.1", 1.25, 3.04, 1, parent="0.0", label=NASTY, probability=0.4),
         Step("1.2", 3.04, 4.0, 0, parent="0.1", label="wash the tomato", background=True),
     )
     coarse = (
-        Step("0.0", 0.0, 3.04, 0, children=("1.0", "1.1"), label="prepare", score=0.5),
+        Step("0.0", 0.0, 3.04, 0, children=("1.0", "1.1"), label="prepare", probability=0.5),
         Step("0.1", 3.04, 4.0, 1, children=("1.2",)),
     )
     return Hierarchy(str(kitchen), "hiero-k400", 4.0, (coarse, fine))

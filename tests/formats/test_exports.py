@@ -24,12 +24,12 @@ NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
 @pytest.fixture
 def steps():
     fine = (
-        Step("1.0", 0.0, 12.5, 0, parent="0.0", label="wash the tomato", score=0.9),
-        Step("1.1", 12.5, 47.04, 1, parent="0.0", label=NASTY, score=0.4),
-        Step("1.2", 47.04, 3725.3, 0, parent="0.1", label="wash the tomato", score=None),
+        Step("1.0", 0.0, 12.5, 0, parent="0.0", label="wash the tomato", probability=0.9),
+        Step("1.1", 12.5, 47.04, 1, parent="0.0", label=NASTY, probability=0.4),
+        Step("1.2", 47.04, 3725.3, 0, parent="0.1", label="wash the tomato", probability=None),
     )
     coarse = (
-        Step("0.0", 0.0, 47.04, 0, children=("1.0", "1.1"), label="prepare", score=0.5),
+        Step("0.0", 0.0, 47.04, 0, children=("1.0", "1.1"), label="prepare", probability=0.5),
         Step("0.1", 47.04, 3725.3, 1, children=("1.2",), label=None),
     )
     return Hierarchy("videos/my kitchen.mp4", "hiero-k400", 3725.3, (coarse, fine))
@@ -140,13 +140,13 @@ def test_speech(steps, tmp_path):
 def test_csv_and_parquet(steps, write):
     rows = list(csv.DictReader(io.StringIO(write("csv").read_bytes().decode(), newline="")))
     assert [row["id"] for row in rows] == ["0.0", "0.1", "1.0", "1.1", "1.2"]
-    assert rows[3]["label"] == NASTY
+    assert rows[3]["label"] == NASTY.replace("\x07\x1b", "")
     assert rows[4]["score"] == ""
     assert float(rows[3]["end_s"]) == 47.04
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(write("parquet")).to_pylist()
     assert [row["id"] for row in table] == [row["id"] for row in rows]
-    assert table[3]["label"] == NASTY
+    assert table[3]["label"] == NASTY.replace("\x07\x1b", "")
     assert table[4]["score"] is None
     assert table[0]["parent"] is None
 
@@ -192,7 +192,7 @@ def test_one_step_in_every_format(tmp_path):
 def test_no_label_is_a_formula_in_a_spreadsheet(label):
     hierarchy = Hierarchy("v.mp4", "m", 9.0, ((Step("=0", 0.0, 9.0, 0, label=label, parent="-1"),),))
     (row,) = csv.DictReader(io.StringIO(find_exporter("csv").convert(hierarchy), newline=""))
-    assert (row["label"], row["id"], row["parent"]) == (f"'{label}", "'=0", "'-1")
+    assert (row["label"], row["id"], row["parent"]) == (f"'{label.replace(chr(13), '')}", "'=0", "'-1")
     assert row["start_s"] == "0.0"
 
 
@@ -243,7 +243,7 @@ def test_ids_that_hold_anything(tmp_path, step_id):
         {"end_s": 1e300},
         {"start_s": -1},
         {"start_s": 8, "end_s": 2},
-        {"score": float("nan")},
+        {"probability": float("nan")},
         {"label": {"a": 1}},
         {"id": "0.1"},
     ],

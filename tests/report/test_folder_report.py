@@ -38,7 +38,7 @@ def make_videos(long=None):
         lengths = [200.0 if (name, what) == long else 60.0 for what in order]
         ends = np.cumsum(lengths)
         steps = tuple(
-            Step(str(i), float(end - length), float(end), 0, label=what, score=0.9)
+            Step(str(i), float(end - length), float(end), 0, label=what, probability=0.9)
             for i, (what, length, end) in enumerate(zip(order, lengths, ends, strict=True))
         )
         vectors = np.stack([means[what] + 0.2 * rng.standard_normal(16) for what in order])

@@ -260,7 +260,7 @@ def test_edits_that_make_no_sense_are_refused(client, tea):
     assert_refused(lambda levels: levels[1]["steps"][0].pop("end_s"), "not a hierarchy")
     assert_refused(lambda levels: levels.clear(), "1 to 16 levels")
     assert_refused(lambda levels: levels[1]["steps"][0].update(parent=["x"]), "not a hierarchy")
-    assert_refused(lambda levels: levels[1]["steps"][0].update(score="nan"), "not a hierarchy")
+    assert_refused(lambda levels: levels[1]["steps"][0].update(probability="nan"), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(thread=1e30), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(thread=-(10**400)), "not a hierarchy")
     assert_refused(lambda levels: levels[1]["steps"][0].update(start_s=10**400), "not a hierarchy")

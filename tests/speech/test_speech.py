@@ -67,9 +67,9 @@ def test_what_is_only_said_is_found(film, spoken, query, index):
     utterance = UTTERANCES[index]
     assert utterance.start_s - 1 <= middle(answer.matches[0]) <= utterance.end_s + 1
     assert (answer.rests_on, answer.matches[0].quote) == ("speech", utterance.text)
-    assert answer.present > 0.5
+    assert answer.probability > 0.5
     (unheard,) = film[1].ask(query)
-    assert unheard.present < answer.present
+    assert unheard.probability < answer.probability
     assert unheard.rests_on is None
 
 
@@ -87,7 +87,7 @@ def test_what_is_seen_and_said_rests_on_both(spoken):
 
 
 def test_what_is_neither_seen_nor_said_is_refused(spoken):
-    assert max(answer.present for answer in spoken.ask(["a person riding a horse", "washing the dishes"])) < 0.5
+    assert max(answer.probability for answer in spoken.ask(["a person riding a horse", "washing the dishes"])) < 0.5
 
 
 def test_questions_in_order(spoken):
@@ -118,7 +118,7 @@ def test_steps_are_named_by_what_is_said_and_seen(spoken):
     assert labels[0] == "my cup of coffee"
     assert labels[2] == "repair the motorcycle in the garage"
     assert not {"cut the onion into small pieces", "call the dentist on Monday"} & set(labels)  # which nobody sees
-    assert all(step.score is None or step.score >= 0.7 for step in steps)
+    assert all(step.probability is None or step.probability >= 0.7 for step in steps)
     assert {step.label for step in spoken.steps([6], labels=["a", "b"]).levels[0]} <= {"a", "b"}
 
 

@@ -25,6 +25,9 @@ export const changeOptions = (method, body, version) => {
   return options;
 };
 
+// A probability as a whole percentage.
+export const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
+
 const jsonOptions = (method, body) => ({ method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
 
 // A tile of the similarity matrix with one byte per cell, or null if there is none.

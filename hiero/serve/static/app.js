@@ -1,5 +1,5 @@
 // The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
-import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, sendJson, threadColour, thumbnailUrl } from "./api.js";
+import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, percent, sendJson, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { Presence, showHistory, showSignIn, showUser } from "./people.js";
 import { Player } from "./player.js";
@@ -7,7 +7,6 @@ import { Timeline } from "./timeline.js";
 import { VideoList } from "./list.js";
 import * as edit from "./edit.js";
 
-const MIN_PRESENT = 0.3;  // probability below which the page says that a query is probably not in the video
 const MAX_SLIDER_STEPS = 200;
 const SLIDER_DELAY_MS = 120;  // delay between the last move of the slider and the request
 const MOVE_S = 1;  // seconds by which "earlier" and "later" move a boundary
@@ -133,7 +132,7 @@ async function showResults(q, view) {
 const createHitCard = (hit, q) => createCard(
   hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
   hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `Step ${hit.step}`,
-  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${hit.score.toFixed(2)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
+  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${percent(hit.probability)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
 
 async function showVideo(id, { q, t }, view) {
   const video = await getJson(`videos/${id}`);
@@ -349,9 +348,9 @@ async function showAnswers(q, view) {
   if (view !== state.view) return;
   timeline.showMatches(answer.matches);
   $("answers-title").hidden = false;
-  $("answers-title").textContent = answer.present < MIN_PRESENT ? `“${q}” is probably not in this video` : `Results for “${q}”`;
+  $("answers-title").textContent = !answer.present ? `“${q}” is probably not in this video` : `Results for “${q}”`;
   $("answers").replaceChildren(...answer.matches.map(match => {
-    const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${match.score.toFixed(2)}` }));
+    const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${percent(match.probability)}` }));
     if (match.quote) button.title = `“${match.quote}”`;
     button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };
     return createElement("li", {}, button);

@@ -25,7 +25,7 @@ const newId = (hierarchy, level) => {
 
 export function rename(hierarchy, id, label) {
   const edited = structuredClone(hierarchy), { steps, index } = find(edited, id);
-  steps[index].label = label || null; steps[index].score = null;
+  steps[index].label = label || null; steps[index].probability = steps[index].score = null; steps[index].origin = "person";
   return edited;
 }
 

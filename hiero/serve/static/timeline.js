@@ -128,8 +128,8 @@ export class Timeline {
   // Marks the matches of a query. The best one is opaque.
   showMatches(matches) {
     this.matches = matches;
-    this.matchRow?.replaceChildren(...matches.map(({ start_s, end_s, score }, rank) => createElement("i", {
-      style: `left:${100 * start_s / this.duration}%;width:${100 * (end_s - start_s) / this.duration}%;opacity:${rank === 0 ? 1 : 0.35 + 0.4 * score}`,
+    this.matchRow?.replaceChildren(...matches.map(({ start_s, end_s, probability }, rank) => createElement("i", {
+      style: `left:${100 * start_s / this.duration}%;width:${100 * (end_s - start_s) / this.duration}%;opacity:${rank === 0 ? 1 : 0.35 + 0.4 * probability}`,
     })));
   }
 
