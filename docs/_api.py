@@ -74,7 +74,16 @@ DETAILED = {"Engine", "Video"}  # their methods are described with their argumen
 BRIEF = {"Embedder", "VideoFeatures", "VideoFile", "Utterance", "IndexedVideo", "HieroEnsemble", "Losses", "Released"}
 BRIEF |= {"ProgressEvent", "Hit", "Level", "embed_features", "Behaviour", "Batch", "Backbone", "Exporter"}
 BRIEF |= {"collate", "Transcript", "ModelConfig", "LossConfig", "TrainConfig", "TextConfig", "Step", "spectral_cut"}
-MADE_BY_HIERO = {"Engine", "Embedder", "Video", "IndexedVideo"}  # nobody calls these classes
+MADE_BY_HIERO = {
+    "Engine",
+    "Embedder",
+    "Video",
+    "VideoFeatures",
+    "IndexedVideo",
+    "HieroEnsemble",
+    "Losses",
+    "Released",
+}  # nobody calls these classes
 OBVIOUS = {
     "start_s",
     "end_s",
