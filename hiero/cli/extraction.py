@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -181,7 +181,7 @@ def expand_ray_address(tokens: list[str]) -> list[str]:
 
 def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) -> None:
     if as_json:
-        print_json({"version": 1, "out": str(out), "videos": [result.to_dict() for result in results]})
+        print_json({"version": 1, "out": str(out), "videos": [asdict(result) for result in results]})
         return
     done, reused, failed = ([r for r in results if r.status == status] for status in ("done", "kept", "failed"))
     for result in failed:

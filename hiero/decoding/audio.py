@@ -15,12 +15,11 @@ SAMPLE_RATE = 16_000
 MAX_DRIFT_S = 0.1  # between timestamps and counted samples; more is a gap
 MAX_GAP_S = 3600.0  # a longer gap is a damaged timestamp
 BLOCK_S = 10.0  # of silence at a time
-PURPOSE = "reading audio"
 
 
 def has_audio(path: Path | str) -> bool:
     """Whether a file has an audio stream that can be decoded. Raises InputError if it cannot be opened."""
-    with open_container(Path(path), PURPOSE) as container:
+    with open_container(Path(path)) as container:
         return bool(audio_streams(container))
 
 
@@ -32,8 +31,8 @@ def read_audio(path: Path | str) -> Iterator[np.ndarray]:
     at the damage.
     """
     path = Path(path)
-    av = import_av(PURPOSE)
-    with open_container(path, PURPOSE) as container:
+    av = import_av()
+    with open_container(path) as container:
         streams = audio_streams(container)
         if not streams:
             raise InputError(f"{path}: has no audio stream")

@@ -45,9 +45,8 @@ COMMON_TICKS = 90_000  # per second, for sources with different clocks
 TIME_TOLERANCE_S = 1e-4  # spans may be rounded
 MAX_GAP_S = 0.5  # a piece whose first frame comes later than this starts with the frame that is on the screen
 AUDIO_MARGIN_S = 1.0  # audio decoders need some packets before the first one that is heard
-PURPOSE = "cutting video"
 WITHOUT_COPY = "Cut without --copy."
-av = import_av(PURPOSE)
+av = import_av()
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def write_clip(
 def _copy_tags(path: Path, out: Any, title: str) -> None:
     """Copy the tags of a file, such as when and where it was recorded."""
     skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
-    with open_container(path, PURPOSE) as container:
+    with open_container(path) as container:
         out.metadata.update({key: value for key, value in container.metadata.items() if key.lower() not in skipped})
     if title:
         out.metadata["title"] = title
@@ -183,7 +182,7 @@ def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
     """Sample rates and layouts of the audio streams of the file that has the most of them."""
     kinds: list[tuple[int, str]] = []
     for path in files:
-        with open_container(path, PURPOSE) as container:
+        with open_container(path) as container:
             contexts = [stream.codec_context for stream in audio_streams(container)]
             if len(contexts) > len(kinds):
                 kinds = [(context.sample_rate, context.layout.name) for context in contexts]
@@ -255,7 +254,7 @@ class _AudioTrack:
     def begin(self, stack: ExitStack, path: Path, number: int, begin_s: float) -> None:
         """Continue with the audio of another file, from a timestamp on."""
         self.blocks, self.rest = iter(()), self.silence[:, :0]
-        container = stack.enter_context(open_container(path, PURPOSE))
+        container = stack.enter_context(open_container(path))
         streams = audio_streams(container)
         if number < len(streams):
             self.blocks = self._read(container, streams[number], begin_s)
@@ -289,7 +288,7 @@ class _Copier:
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
-        with open_container(piece.path, PURPOSE) as container:
+        with open_container(piece.path) as container:
             video = find_stream(container, piece.path, piece.stream)
             begin_s, end_s = _find_span(container, video, piece)
             streams = [video, *audio_streams(container)]

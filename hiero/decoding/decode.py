@@ -25,7 +25,6 @@ from hiero.errors import InputError
 from hiero.storage.files import check_fits
 from hiero.types import format_time
 
-PURPOSE = "reading video"
 NO_FRAMES = "{}: contains no frame that can be decoded"
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate counts as the base rate
 DEFAULT_FPS = 25  # for streams that state no frame rate
@@ -33,7 +32,6 @@ MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length, beyond which a f
 MAX_FRAME_S = 10.0  # longer durations of a single frame are ignored
 MAX_GAP_S = 3600.0  # between two frames; slides may stay for minutes, but longer gaps are damaged timestamps
 MAX_GAPS_S = 24 * 3600.0  # total of all gaps longer than MAX_FRAME_S; a damaged clock stretches each of them
-MIN_GPU_PYAV = 18  # earlier versions lose the colour range of frames from a GPU
 NVDEC_LIBRARY = "libnvcuvid.so.1"
 MAX_PIXELS = 2**27  # per frame: 16,384 × 8,192
 MAX_ASPECT = 8  # of a scaled frame; a strip two pixels high would otherwise become a million pixels wide
@@ -255,11 +253,7 @@ class DisplayedFrame:
         """RGB (H, W, 3), scaled and rotated."""
         if self._cached is None:
             width, height = scaled_size(self.frame.width, self.frame.height, short_side)
-            size: dict[str, Any] = {"width": width, "height": height, "format": "rgb24"}
-            try:
-                scaled = self.reformatter.reformat(self.frame, **size, threads=self.threads)
-            except TypeError:  # old PyAV scales in one thread
-                scaled = self.reformatter.reformat(self.frame, **size)
+            scaled = self.reformatter.reformat(self.frame, width, height, format="rgb24", threads=self.threads)
             picture = scaled.to_ndarray()
             num_turns = quarter_turns(self.frame)
             self._cached = np.ascontiguousarray(np.rot90(picture, num_turns)) if num_turns else picture
@@ -276,22 +270,14 @@ def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, i
 
 @functools.cache
 def has_gpu_decoder() -> bool:
-    """Whether PyAV can decode on NVIDIA GPUs: it is recent enough, and the driver is complete.
+    """Whether PyAV can decode on NVIDIA GPUs. In containers, the decoding part of the driver is often missing."""
+    from av.codec.hwaccel import hwdevices_available
 
-    In containers, the decoding part of the driver is often missing.
-    """
-    try:
-        import av
-        from av.codec.hwaccel import hwdevices_available
-    except ImportError:  # an old PyAV, or none
-        return False
-    if int(av.__version__.split(".")[0]) < MIN_GPU_PYAV or "cuda" not in hwdevices_available():
-        return False
     try:
         ctypes.CDLL(NVDEC_LIBRARY)
     except OSError:
         return False
-    return True
+    return "cuda" in hwdevices_available()
 
 
 def new_reformatter() -> Any:
@@ -302,8 +288,8 @@ def new_reformatter() -> Any:
 
 
 def quarter_turns(frame: Any) -> int:
-    """Counterclockwise quarter turns with which a player shows the frame; 0 in old versions of PyAV."""
-    return round(int(getattr(frame, "rotation", 0) or 0) / 90) % 4
+    """Counterclockwise quarter turns with which a player shows the frame."""
+    return round(frame.rotation / 90) % 4
 
 
 class VideoReader:
@@ -324,9 +310,9 @@ class VideoReader:
         self.messages: list[str] | None = None  # if set, receives the warnings
 
     def __enter__(self) -> VideoReader:
-        self.decode_error: Any = import_av(PURPOSE).FFmpegError
+        self.decode_error: Any = import_av().FFmpegError
         if isinstance(self.path, Path):
-            self.container: Any = open_container(self.path, PURPOSE, self.gpu, self.file)
+            self.container: Any = open_container(self.path, self.gpu, self.file)
         else:
             self.container = self.path.open()
         try:

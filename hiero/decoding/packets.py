@@ -18,21 +18,21 @@ START_CODE = b"\x00\x00\x01"
 H264_IDR, HEVC_IDR_OR_CRA = {5}, {16, 17, 18, 19, 20, 21}  # types of NAL units
 
 
-def import_av(purpose: str) -> Any:
+def import_av() -> Any:
     """Import PyAV. Raises InputError if it is missing."""
     try:
         import av
     except ImportError:
-        raise InputError(f"{purpose} needs PyAV. Run: pip install 'hiero-video[video]'") from None
+        raise InputError("reading and cutting video needs PyAV. Run: pip install 'hiero-video[video]'") from None
     return av
 
 
-def open_container(path: Path, purpose: str, gpu: int | None = None, file: Any = None) -> Any:
+def open_container(path: Path, gpu: int | None = None, file: Any = None) -> Any:
     """Open a file for reading; `gpu` is the number of the NVIDIA GPU that decodes its video, if any.
 
     `file` is opened in place of the path: a file object of a remote video.
     """
-    av = import_av(purpose)
+    av = import_av()
     if file is None and not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
@@ -85,15 +85,14 @@ def packets_before(container: Any, stream: Any, tick: int, *others: Any) -> Iter
 
 def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator[Any]:
     """Packets from the keyframe with exactly this timestamp on."""
-    for margin_s in SEEK_MARGINS_S:
-        packets = _seek_packets(container, stream, tick, margin_s)
-        for packet in packets:
-            if packet.pts == tick and packet.is_keyframe:
-                yield packet
-                yield from packets
-                return
-            if packet.dts is not None and packet.dts > tick:
-                break
+    packets = packets_before(container, stream, tick)
+    for packet in packets:
+        if packet.pts == tick and packet.is_keyframe:
+            yield packet
+            yield from packets
+            return
+        if packet.dts is not None and packet.dts > tick:
+            break
     raise InputError(f"{path}: changed while it was read, or does not support seeking. Convert it to another format.")
 
 
@@ -104,7 +103,7 @@ def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float, *othe
     if target is None:  # without an index, a search for the first timestamp can miss it
         target = first - round(BEFORE_START_S / stream.time_base)
     # A file without an index is read from where it is; the caller notices that it is too late.
-    with suppress(import_av("reading video").FFmpegError):
+    with suppress(import_av().FFmpegError):
         container.seek(target, stream=stream)
     return iter(container.demux(stream, *others))
 

@@ -9,6 +9,7 @@ were interrupted. A video that cannot be read is reported and does not stop the 
 
 from __future__ import annotations
 
+import functools
 import glob
 import io
 import json
@@ -16,11 +17,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -49,10 +50,6 @@ class ExtractionResult:
     duration_s: float = 0.0
     spent_s: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `hiero extract`."""
-        return asdict(self)
-
 
 @dataclass
 class ExtractionProgress:
@@ -65,13 +62,25 @@ class ExtractionProgress:
     download: ProgressCallback = no_progress
 
 
+Extract: TypeAlias = Callable[[str, SourceFile, Callable[[float], None], ProgressCallback], ExtractionResult]
+
+
 def extract_all(
-    videos: Mapping[str, VideoInput], plan: ExtractionPlan, jobs: int = 1, progress: ExtractionProgress | None = None
+    videos: Mapping[str, VideoInput],
+    plan: ExtractionPlan,
+    jobs: int = 1,
+    progress: ExtractionProgress | None = None,
+    extract: Extract | None = None,
 ) -> list[ExtractionResult]:
-    """Extract the features of videos on this machine. Videos are decoded in parallel and take turns on the network."""
+    """Extract the features of videos with a number of threads.
+
+    By default that is done on this machine: videos are decoded in parallel and take turns on the network.
+    """
     progress = progress or ExtractionProgress()
-    plan.prepare()
-    choose_device(plan.device)  # a missing device is an error now, not in a thread
+    if extract is None:
+        plan.prepare()
+        choose_device(plan.device)  # a missing device is an error now, not in a thread
+    extract_one: Extract = extract or functools.partial(extract_video, plan)
     stop = threading.Event()
 
     def check_stop() -> None:
@@ -92,30 +101,23 @@ def extract_all(
         # A video whose copy was evicted is most likely done, so it is not even probed.
         is_evicted = file.was_downloaded and not file.path.is_file()
         progress.begin(name, None if is_evicted else probe_duration(file, plan.stream))
-        result = extract_video(plan, name, file, advance, download)
+        result = extract_one(name, file, advance, download)
         progress.end(result)
         return result
 
-    waiting = iter(videos.items())
-    running: set[Future[ExtractionResult]] = set()
-    results: dict[str, ExtractionResult] = {}
     with warnings.catch_warnings(record=True) as caught, ThreadPoolExecutor(jobs) as pool:
         warnings.simplefilter("always", UserWarning)
+        futures = [pool.submit(run, name, video) for name, video in videos.items()]
         try:
-            while True:
-                # At most `jobs` videos are submitted, so that an interruption leaves none in the pool's queue.
-                while len(running) < jobs and (item := next(waiting, None)) is not None:
-                    running.add(pool.submit(run, *item))
-                if not running:
-                    break
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                results |= {result.name: result for result in (future.result() for future in finished)}
+            for future in as_completed(futures):
+                future.result()
         except BaseException:
             stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
     for warning in caught:  # of decoders, such as a broken end of a file
         progress.log(str(warning.message))
-    return [results[name] for name in videos]
+    return [future.result() for future in futures]
 
 
 def extract_video(

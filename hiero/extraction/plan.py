@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hiero.backbones.registry import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
 from hiero.devices import choose_device
@@ -142,6 +142,3 @@ class ExtractionPlan:
         except OSError as error:
             raise InputError(f"{self.out}: the folder cannot be created ({error.strerror})") from error
         self.weights_key  # noqa: B018
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)

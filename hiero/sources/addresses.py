@@ -11,6 +11,7 @@ from hiero.errors import InputError
 
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://", re.ASCII)
 HTTP_SCHEMES = ("http", "https")
+LIVE_SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
 # Parameters of an address that sign it or identify the user; the file does not depend on them.
 SIGNATURE = re.compile(
     r"x-(amz|goog|oss|obs|cos|ms)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|"
@@ -65,7 +66,8 @@ def public_address(address: str) -> str:
             continue
         authority, slash, path = rest.partition("/")
         # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
-        path = re.sub(r"[?#].*" if is_http(part) else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
+        has_query = is_http(part) or scheme.lower() in LIVE_SCHEMES
+        path = re.sub(r"[?#].*" if has_query else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
         authority = authority.rpartition("@")[2].partition("?")[0]
         parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
     return "::".join(parts)

@@ -20,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
 
 from hiero.errors import InputError
+from hiero.sources.addresses import HTTP_SCHEMES, LIVE_SCHEMES, public_address
 
-PROTOCOLS = ("rtsp", "rtsps", "rtmp", "rtmps", "http", "https", "udp", "rtp", "srt", "tcp")
+PROTOCOLS = (*LIVE_SCHEMES, *HTTP_SCHEMES)
 PREFER_TCP = {"rtsp_flags": "prefer_tcp"}  # no packets are lost if the camera supports it
 FFMPEG_OPTIONS = {"rtsp": PREFER_TCP, "rtsps": PREFER_TCP, "udp": {"overrun_nonfatal": "1", "fifo_size": "50000"}}
 FILE_IDLE_S = 10.0  # without growth, after which a file counts as finished
@@ -86,18 +86,6 @@ def open_live_source(text: str, idle_s: float | None = None) -> LiveSource:
     if not stat.S_ISREG(mode):
         raise InputError(f"{path}: must be a file, a pipe or a camera")
     return GrowingFile(path, idle_s or FILE_IDLE_S)
-
-
-def hide_credentials(address: str) -> str:
-    """An address without user, password and query."""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:  # an impossible port or host
-        return f"{address.split('://', 1)[0]}://…"
-    host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 class GrowingFile(LiveSource):
@@ -248,7 +236,7 @@ class Stream(LiveSource):
         self._scheme = address.partition("://")[0].lower() if "://" in address else ""
         if self._scheme not in (*PROTOCOLS, ""):
             raise InputError(f"{self._scheme}:// is not supported. Supported protocols: {', '.join(PROTOCOLS)}.")
-        super().__init__(hide_credentials(address) if self._scheme else address, idle_s)
+        super().__init__(public_address(address) if self._scheme else address, idle_s)
         self._address = address
         self.timeout_s = max(1.0, idle_s)
         self.ends = False

@@ -55,7 +55,6 @@ VERSION_FIELDS = (
     *("ETag", "etag", "content_md5", "md5Hash", "md5", "generation", "LastModified"),
     *("last_modified", "mtime", "updated", "modify"),
 )
-LIVE_SCHEMES = ("rtsp", "rtmp", "udp", "rtp", "srt")
 S3_SCHEMES = ("s3", "s3a")
 
 Result = TypeVar("Result")
@@ -181,9 +180,8 @@ class Origin:
                     f"or install {name}."
                 ) from None
             except ValueError as error:
-                live = "; live streams are for hiero watch" if self.scheme in LIVE_SCHEMES else ""
-                text = describe_error(error, self.address)
-                raise InputError(f"{self.public}: not a kind of address that fsspec knows ({text}){live}") from None
+                text = f"not a kind of address that fsspec knows ({describe_error(error, self.address)})"
+                raise InputError(f"{self.public}: {text}; live streams are for hiero watch") from None
 
     def _quoted(self) -> str:
         """The address; over http with spaces and other special characters quoted."""
@@ -256,12 +254,16 @@ class Origin:
             raise LostConnectionError("the connection ended early")
         return data
 
-    def stream(self) -> Iterator[bytes]:
-        """Read the whole file in one request."""
+    def chunks(self, start: int, size: int | None) -> Iterator[bytes]:
+        """Read a file of a known size from a position on in ranges, else the whole file in one request."""
         fs, path = self.opened
+        if size is not None:
+            for begin in range(start, size, CHUNK_BYTES):
+                yield self.read(begin, min(size, begin + CHUNK_BYTES))
+            return
         options = {"block_size": 0, "size": 1} if self.is_http else {}  # without another question about the size
         with self._translated(), fs.open(path, "rb", **options) as source:
-            while data := source.read(BLOCK_BYTES):
+            while data := source.read(CHUNK_BYTES):
                 yield data
 
     def is_folder(self) -> bool:
@@ -442,39 +444,25 @@ class RemoteFile:
 
     def _download(self, stat: RemoteStat, progress: ProgressCallback) -> None:
         """Download the missing bytes, then give the copy its name."""
-        origin, num_written = Origin(self.address), 0
+        origin = Origin(self.address)
         version = hashlib.sha256(f"{stat.size} {stat.version}".encode()).hexdigest()[:16]
         part = self.path.with_name(f".{self.path.name}.{version}.part")
         for other in _parts(self.path):
             if other != part:
                 other.unlink(missing_ok=True)
-        size = stat.size if stat.has_ranges else None
-
-        def chunks(start: int) -> Iterator[bytes]:
-            if size is None:
-                yield from origin.stream()
-                return
-            while start < size:
-                stop = min(size, start + CHUNK_BYTES)
-                yield origin.read(start, stop)
-                start = stop
-
-        def advance(position: int) -> None:
-            nonlocal num_written
-            num_written = max(num_written, position)
-            progress(ProgressEvent("download", self.path.name, position, stat.size))
+        part.touch()
+        size = stat.size if stat.has_ranges else None  # without it, a download cannot be resumed
 
         def resume() -> None:
             with part.open("wb" if size is None else "ab") as file:
-                advance(file.tell())
-                for chunk in chunks(file.tell()):
+                progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
+                for chunk in origin.chunks(file.tell(), size):
                     file.write(chunk)
-                    if size is not None:  # only such a part can be resumed
-                        file.flush()
-                        os.fsync(file.fileno())
-                    advance(file.tell())
+                    file.flush()
+                    os.fsync(file.fileno())
+                    progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
 
-        _retry(resume, self.name, lambda: num_written)
+        _retry(resume, self.name, lambda: part.stat().st_size)
         if _retry(origin.stat, self.name) != stat:
             part.unlink()
             raise RemoteChangedError

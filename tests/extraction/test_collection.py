@@ -525,19 +525,17 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluste
     videos = find_videos([*(tmp_path / f"v{i}.mp4" for i in range(5)), tmp_path / "bad.mp4"])
     lines, ended, marker = [], [], tmp_path / "killed"
 
-    class Positions(dict):
+    class DiesOverV1(ray_cluster.Worker):
         """The first worker that has read a part of v1 is killed."""
 
-        def __setitem__(self, name, position_s):
-            if name == "v1" and not marker.exists():
+        def extract(self, name, path):
+            self.name = name
+            return super().extract(name, path)
+
+        def advance(self, done_s):
+            if self.name == "v1" and not marker.exists():
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            super().__setitem__(name, position_s)
-
-    class DiesOverV1(ray_cluster.Worker):
-        def __init__(self, settings):
-            super().__init__(settings)
-            self.positions_s = Positions()
 
     monkeypatch.setattr(ray_cluster, "Worker", DiesOverV1)
     plan = plan_for(tmp_path, weights, threads=1)
@@ -572,7 +570,7 @@ def test_a_cluster_of_two_of_which_one_is_killed(tmp_path, home, weights, cluste
 def test_a_video_that_kills_its_workers_does_not_take_others_along(
     tmp_path, home, weights, videos, cluster, monkeypatch
 ):
-    """Three videos in flight at one worker, one of which ends its process: the others are done, it
+    """Three videos at a time, one of which ends its process: the others are done, it
     fails after some attempts.
     """
     monkeypatch.setattr(ray_cluster, "MAX_ATTEMPTS", 2)  # each takes seconds to start

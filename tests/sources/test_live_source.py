@@ -12,7 +12,7 @@ import pytest
 from hiero.decoding.decode import Sampling, read_segments
 from hiero.errors import InputError
 from hiero.sources import live_source
-from hiero.sources.live_source import GrowingFile, Pipe, Stream, hide_credentials, open_live_source
+from hiero.sources.live_source import GrowingFile, Pipe, Stream, open_live_source
 from tests.films import import_av
 from tests.live import SlowWriter, write_film
 from tests.waiting import PATIENCE_S, wait_until
@@ -141,12 +141,12 @@ def test_what_is_no_video(tmp_path):
         ("rtsp://me:secret@camera.local:554/live?token=secret", "rtsp://camera.local:554/live"),
         ("rtmp://secret@[::1]/app", "rtmp://[::1]/app"),
         ("http://host/a.ts", "http://host/a.ts"),
-        ("rtsp://me:secret@host:port/x", "rtsp://…"),
-        ("rtsp://[secret", "rtsp://…"),
+        ("rtsp://me:secret@host:port/x", "rtsp://host:port/x"),
+        ("srt://host:9000?passphrase=secret&latency=1", "srt://host:9000"),
+        ("rtsp://host/live?secret", "rtsp://host/live"),
     ],
 )
 def test_passwords_are_not_shown(address, shown):
-    assert hide_credentials(address) == shown
     assert str(Stream(address, 1.0)) == shown
 
 

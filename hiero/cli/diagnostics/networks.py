@@ -87,7 +87,7 @@ def check_decoders(_: Machine) -> Iterator[Finding]:
     try:
         import av
     except ImportError as error:
-        advice = f"pip install --force-reinstall 'av>=12'; or: pip install '{DISTRIBUTION}[video]'"
+        advice = f"pip install --force-reinstall 'av>=18'; or: pip install '{DISTRIBUTION}[video]'"
         yield warning("decoders", f"no video can be read: {first_line(error)}", advice)
         return
     libavcodec = ".".join(map(str, av.library_versions["libavcodec"]))
