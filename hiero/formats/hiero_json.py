@@ -1,14 +1,20 @@
-"""Steps in hiero's own JSON: steps.json, and the file beside a video that holds corrected steps."""
+"""Steps in hiero's own JSON: steps.json, and files with corrected steps.
+
+Corrected steps belong to the content of a video, so that a moved or renamed video keeps them. They are
+in a file beside the video, KITCHEN.MP4.hiero.json, and under HIERO_HOME/edits by the content.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.storage.files import read_json, write_bytes
+from hiero.storage.files import home, read_json, write_bytes
 from hiero.types import Hierarchy, check_text
 
 EDITS_SUFFIX = ".hiero.json"
@@ -16,31 +22,78 @@ MAX_LABEL_LENGTH = 500  # characters; longer labels are cut
 DURATION_TOLERANCE_S = 1.0  # difference between the lengths of the video and of the document
 
 
+@dataclass(frozen=True)
+class Edits:
+    """Corrected steps of a video, and the file that holds them."""
+
+    hierarchy: Hierarchy
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """Where the corrections come from, as messages show it."""
+        return self.file.name if self.file.name.endswith(EDITS_SUFFIX) else "earlier edits of this video"
+
+
 def edits_file(video: Path) -> Path:
     """The file beside a video or feature file that holds its corrected steps."""
     return video.with_name(video.name + EDITS_SUFFIX)
 
 
-def read_edits(video: Path) -> Hierarchy | None:
-    """The corrected steps of a video, or None."""
-    file = edits_file(video)
-    if not file.is_file():
-        return None
-    document = read_json(file)
-    try:
-        return parse_hierarchy(document)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+def find_edits(video: Path, key: str | None) -> list[Path]:
+    """The existing files with corrected steps, newest first: beside the video, and stored by its content."""
+    files = [edits_file(video), *([] if key is None else [_stored_file(key)])]
+    return sorted((file for file in files if file.is_file()), key=lambda file: -file.stat().st_mtime_ns)
 
 
-def encode_edits(hierarchy: Hierarchy) -> bytes:
-    """The content of a file with corrected steps."""
-    return (json.dumps(hierarchy.to_dict(), ensure_ascii=False, indent=1) + "\n").encode()
+def _stored_file(key: str) -> Path:
+    return home() / "edits" / f"{key}.json"
 
 
-def write_edits(file: Path, hierarchy: Hierarchy) -> None:
-    """Write corrected steps atomically."""
-    write_bytes(file, encode_edits(hierarchy))
+def read_edits(video: Path, key: str | None = None) -> Edits | None:
+    """The corrected steps of a video with this content, or None. The newest file counts."""
+    for file in find_edits(video, key):
+        document = read_json(file)
+        try:
+            hierarchy = parse_hierarchy(document)
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
+        if key is None or document.get("content", key) == key:
+            return Edits(hierarchy, file)
+        advice = 'remove its field "content" to use it for this one'
+        warnings.warn(f"{file}: these steps belong to another video and are not used; {advice}", stacklevel=2)
+    return None
+
+
+def encode_edits(hierarchy: Hierarchy, key: str | None = None) -> bytes:
+    """The content of a file with corrected steps of a video with this content."""
+    document = hierarchy.to_dict() if key is None else {**hierarchy.to_dict(), "content": key}
+    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def write_edits(video: Path | None, key: str | None, hierarchy: Hierarchy) -> None:
+    """Write corrected steps beside a video and by its content, each only if it is given.
+
+    A folder that cannot be written is only an error if the other file could not be written either.
+    """
+    _for_each_file(video, key, lambda file: write_bytes(file, encode_edits(hierarchy, key)))
+
+
+def delete_edits(video: Path | None, key: str | None) -> None:
+    """Delete corrected steps beside a video and by its content, each only if it is given."""
+    _for_each_file(video, key, lambda file: file.unlink(missing_ok=True))
+
+
+def _for_each_file(video: Path | None, key: str | None, change: Callable[[Path], None]) -> None:
+    files = [*([] if key is None else [_stored_file(key)]), *([] if video is None else [edits_file(video)])]
+    errors = []
+    for file in files:
+        try:
+            change(file)
+        except OSError as error:
+            errors.append(error)
+    if errors and len(errors) == len(files):
+        raise errors[-1]
 
 
 def parse_hierarchy(document: Any, duration_s: float | None = None) -> Hierarchy:
