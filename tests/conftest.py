@@ -71,6 +71,13 @@ def load_json(name: str):
     return json.loads((FIXTURES / f"{name}.json").read_text())
 
 
+@pytest.fixture(autouse=True)
+def forget_edits():
+    """Corrected steps are stored by the content of a video, and tests use the same contents."""
+    yield
+    shutil.rmtree(home() / "edits", ignore_errors=True)
+
+
 def pad(x: Tensor, video: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
     """Concatenated videos (N, …) → (B, T, …) and their mask (B, T)."""
     import torch

@@ -82,15 +82,19 @@ def import_steps(
     replace
         Overwrite existing corrected steps.
     """
-    from hiero.formats.hiero_json import edits_file, write_edits
+    from hiero.formats.hiero_json import edits_file, encode_edits, find_edits, write_edits
     from hiero.formats.label_studio_api import is_project_address
     from hiero.formats.registry import read_step_document, read_step_file
+    from hiero.storage.cache import content_key
+    from hiero.storage.files import write_bytes
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps belong to")
+    key = content_key(video)
     target = out or edits_file(video)
-    if target.exists() and not replace:
-        raise InputError(f"{target}: corrected steps exist already; --replace overwrites them, -o FILE keeps both")
+    existing = find_edits(video, key) if out is None else [out] if out.exists() else []
+    if existing and not replace:
+        raise InputError(f"{existing[0]}: corrected steps exist already; --replace overwrites them, -o FILE keeps both")
     duration_s = _duration(video, reading.hz)
     settings: dict[str, Any] = {"fps": reading.fps, "cut_overlaps": reading.cut_overlaps}
     if is_project_address(file):
@@ -102,7 +106,10 @@ def import_steps(
             raise InputError(f"{prefix}{error}") from error
     else:
         hierarchy = read_step_file(Path(file), video, duration_s, tiers=reading.tier or (), **settings)
-    write_edits(target, hierarchy)
+    if out is None:
+        write_edits(video, key, hierarchy)
+    else:
+        write_bytes(out, encode_edits(hierarchy, key))
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
     log(f"{target}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")

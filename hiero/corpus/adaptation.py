@@ -72,8 +72,8 @@ def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
 
 def find_corrections(videos: Mapping[str, VideoSource]) -> list[CorrectedSteps]:
     """The videos that have a file with corrected steps next to them."""
-    edits = {name: read_edits(source.path) for name, source in videos.items()}
-    steps = {name: named_steps(hierarchy) for name, hierarchy in edits.items() if hierarchy is not None}
+    edits = {name: read_edits(source.path, source.known_key()) for name, source in videos.items()}
+    steps = {name: named_steps(found.hierarchy) for name, found in edits.items() if found is not None}
     corrected = [CorrectedSteps(name, videos[name], named) for name, named in steps.items() if named]
     if not corrected:
         raise InputError(

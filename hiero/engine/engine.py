@@ -22,6 +22,7 @@ from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
+from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
 from hiero.sources.addresses import display_addresses
 from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, join_keys
@@ -159,6 +160,7 @@ class Engine(Embedder):
         clock: Clock | None = None,
         cache: bool = True,
         stream: int = 0,
+        edits: bool = True,
         progress: ProgressCallback | None = None,
     ) -> Video:
         """Read a video or a feature file, or several files as one video.
@@ -169,6 +171,7 @@ class Engine(Embedder):
             clock: Clock of the rows of a feature file. Defaults to that of the model.
             cache: Whether to use and store cached results for the same content.
             stream: Number of the video stream.
+            edits: Whether `Video.steps` and `Video.ask` use the corrections that people made to this video.
             progress: Called with a `ProgressEvent` from time to time.
 
         Raises:
@@ -189,7 +192,24 @@ class Engine(Embedder):
                 raise
             raise InputError(display_addresses(str(error))) from error
         video.origin = source
+        if edits:
+            self._use_edits(video, source, cache)
         return video
+
+    @staticmethod
+    def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
+        """Set the corrected steps of a video, unless they are those of a video of another length."""
+        # Without the cache, the content of a large video is only read for its key if there are edits by content.
+        key = source.known_key() if cache or has_stored_edits() else None
+        found = read_edits(source.path, key)
+        if found is None:
+            return
+        length_s = found.hierarchy.duration_s
+        if abs(length_s - video.duration_s) > DURATION_TOLERANCE_S:
+            lengths = f"{length_s:.1f} s, not {video.duration_s:.1f} s"
+            warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=3)
+            return
+        video.edits, video.edits_name = found.hierarchy, found.name
 
     def _read_source(
         self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback

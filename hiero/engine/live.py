@@ -328,10 +328,10 @@ class LiveReader:
         if is_whole and self.settings.cache and isinstance(self.source, GrowingFile):
             features, _ = load_recording(self.log.path)
             self.engine.store_features(self.source.path, features, stream=self.settings.stream)
-            return self.engine.read(self.source.path, stream=self.settings.stream)
+            return self.engine.read(self.source.path, stream=self.settings.stream, edits=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # skipped windows are reported as differences
-            video = self.engine.read(self.log.path, cache=self.settings.cache and self._is_lasting)
+            video = self.engine.read(self.log.path, cache=self.settings.cache and self._is_lasting, edits=False)
         video.path, video.origin = Path(self.source.name), None
         return video
 

@@ -273,4 +273,4 @@ def _exit_with(parent: BaseProcess | None) -> None:
 
 def _compute(function: Callable[[Case], Result], path: Path, clock: Clock, fields: tuple[Any, ...]) -> Result:
     with single_threaded_math():
-        return function(Case(_engine.read(path, clock=clock), *fields))
+        return function(Case(_engine.read(path, clock=clock, edits=False), *fields))

@@ -86,7 +86,7 @@ def read_own_cases(
             missing.append(name)
         elif annotation.steps:
             features = read_input_features(engine, files[name])
-            video = engine.read(files[name], clock=clock)
+            video = engine.read(files[name], clock=clock, edits=False)
             steps = [step for step in annotation.steps if step.start_s < video.duration_s]
             if num_late := len(annotation.steps) - len(steps):
                 warnings.append(f"{name}: {num_late} of {len(annotation.steps)} steps start after its features end")
@@ -180,7 +180,7 @@ def read_case(
     if name not in annotated:
         names = ", ".join(sorted(annotated)[:3])
         raise InputError(f"{annotations}: no video {name}; choose one with --video ({names} …)")
-    opened = engine.read(features, clock=clock)
+    opened = engine.read(features, clock=clock, edits=False)
     case = Case(opened, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
     return case, length_warning(annotated[name], opened.duration_s)
 

@@ -50,6 +50,11 @@ def _stored_file(key: str) -> Path:
     return home() / "edits" / f"{key}.json"
 
 
+def has_stored_edits() -> bool:
+    """Whether the corrected steps of any video are stored by its content."""
+    return (home() / "edits").is_dir()
+
+
 def read_edits(video: Path, key: str | None = None) -> Edits | None:
     """The corrected steps of a video with this content, or None. The newest file counts."""
     for file in find_edits(video, key):

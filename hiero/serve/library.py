@@ -179,7 +179,7 @@ class Library:
             if (video := self.videos.find(entry.id, model)) is not None:  # another thread was first
                 return video
             engine = engine_for(self.engines[model], entry.source)
-            video = engine.read(entry.source, cache=self.cache, progress=progress)
+            video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
             settings = TranscriptSettings(find=self.transcripts, recognise=self.speech, cache=self.cache)
             video.transcript = load_transcript(video.files, video.origin, settings, progress or no_progress)
             self.videos.add(entry.id, model, video)

@@ -39,7 +39,7 @@ class ReadWorker:
         try:
             self.engine = self.engine or load(**self.settings)
             source = VideoSource.of(paths)
-            engine_for(self.engine, source).read(source, progress=report)
+            engine_for(self.engine, source).read(source, edits=False, progress=report)
         except InputError as error:
             return str(error)
         finally:

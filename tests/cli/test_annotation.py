@@ -10,7 +10,7 @@ import pytest
 
 from hiero.cli import app
 from hiero.errors import InputError
-from hiero.formats.hiero_json import read_edits, write_edits
+from hiero.formats.hiero_json import encode_edits, read_edits
 from hiero.formats.registry import write_export
 from hiero.types import Hierarchy, Step
 from tests.formats.label_studio_server import LEGACY_TOKEN, run_server
@@ -27,7 +27,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
     video = tmp_path / "my kitchen.npy"
     np.save(video, np.zeros((9, 4), np.float32))
     hierarchy = Hierarchy(str(video), "m", 9.0, (STEPS,))
-    write_edits(tmp_path / "steps.json", hierarchy)
+    (tmp_path / "steps.json").write_bytes(encode_edits(hierarchy))
     tasks = write_export("labelstudio", replace(hierarchy, video="hall.mp4"), tmp_path)
     with run_server() as server:
         push = [
@@ -49,7 +49,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
         result[1]["value"]["timelinelabels"] = ["pour"]
         server.tasks[0]["annotations"] = [{"result": result, "updated_at": "2026"}]
         run("import-steps", server.address, "--video", video)
-        (level,) = read_edits(video).levels
+        (level,) = read_edits(video).hierarchy.levels
         assert level[0] == STEPS[0]
         assert (level[1].id, level[1].start_s, level[1].label) == ("0.1", 4.013, "pour")
 

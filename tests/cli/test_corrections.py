@@ -31,7 +31,7 @@ def test_import_steps(kitchen, tmp_path, capsys):
     table.write_text("start,end,label\n0,30,wash\n35,60,dry\n")
     run("import-steps", table, "--video", kitchen)
     assert "3 steps on 1 level, 2 of them named" in capsys.readouterr().err
-    (level,) = read_edits(kitchen).levels
+    (level,) = read_edits(kitchen).hierarchy.levels
     assert [(step.label, step.end_s) for step in level] == [("wash", 30.0), (None, 35.0), ("dry", 60.0)]
     content = edits_file(kitchen).read_bytes()
     table.write_text("start,end,label\n0,30,scrub\n20,60,dry\n")

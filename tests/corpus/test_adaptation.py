@@ -23,7 +23,7 @@ from hiero.corpus.adaptation import (
     spread_narrations,
 )
 from hiero.errors import InputError
-from hiero.formats.hiero_json import edits_file, write_edits
+from hiero.formats.hiero_json import write_edits
 from hiero.model.hiero import write_model_folder
 from hiero.sources.source import VideoSource
 from hiero.storage.files import load_tensors
@@ -48,7 +48,7 @@ def files(tmp_path):
         paths[f"v{i}"] = VideoSource.of(path)
         if i < 2:
             steps = [Step(f"0.{j}", 60.0 * j, 60.0 * j + 60, j, label=NAMES[k]) for j, k in enumerate(order)]
-            write_edits(edits_file(path), Hierarchy(str(path), "m", 120.0, (tuple(steps),)))
+            write_edits(path, None, Hierarchy(str(path), "m", 120.0, (tuple(steps),)))
     return paths
 
 
