@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -163,16 +163,6 @@ def _load(file: Path) -> tuple[list[Utterance], int]:
     return [Utterance.from_dict(row) for row in document["utterances"]], num_samples
 
 
-class Recogniser(Protocol):
-    """A speech recogniser. Its key identifies program and model, for the cache."""
-
-    @property
-    def key(self) -> str: ...
-
-    def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        """The utterances in samples (n,) int16 at 16 kHz, with times from the first sample."""
-
-
 def recogniser_name() -> str | None:
     """The name of the best installed recogniser, or None."""
     return next((name for name in ("faster_whisper", "pocketsphinx") if find_spec(name) is not None), None)
@@ -186,27 +176,29 @@ def load_recogniser() -> Recogniser:
     return Whisper() if name == "faster_whisper" else PocketSphinx()
 
 
+# A recogniser has a key, which identifies program and model, and turns samples (n,) int16 at 16 kHz into
+# utterances with times from the first sample.
+
+
 class Whisper:
     """faster-whisper. `HIERO_WHISPER_MODEL` names its model or a folder; a named one is downloaded on first use."""
 
     def __init__(self) -> None:
         self.model_name = os.environ.get(WHISPER_VARIABLE) or WHISPER_MODEL
-        self._model: Any = None
-
-    @property
-    def key(self) -> str:
         safe = "".join(c if c.isalnum() or c in ".-" else "-" for c in self.model_name)
-        return f"whisper-{safe[-60:]}"
+        self.key = f"whisper-{safe[-60:]}"
+
+    @cached_property
+    def _model(self) -> Any:
+        from faster_whisper import WhisperModel
+
+        try:
+            return WhisperModel(self.model_name, device="auto", compute_type="default")
+        except Exception as error:  # several libraries download and read it
+            advice = f"give a folder with one: {WHISPER_VARIABLE}=FOLDER"
+            raise InputError(f"Whisper's model {self.model_name} cannot be loaded ({error}); {advice}") from error
 
     def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        if self._model is None:
-            from faster_whisper import WhisperModel
-
-            try:
-                self._model = WhisperModel(self.model_name, device="auto", compute_type="default")
-            except Exception as error:  # several libraries download and read it
-                advice = f"give a folder with one: {WHISPER_VARIABLE}=FOLDER"
-                raise InputError(f"Whisper's model {self.model_name} cannot be loaded ({error}); {advice}") from error
         segments, _ = self._model.transcribe(samples.astype(np.float32) / 2**15, vad_filter=True)
         length_s = len(samples) / SAMPLE_RATE
         return [
@@ -221,30 +213,30 @@ class PocketSphinx:
 
     key = "pocketsphinx-en-us"
 
-    def __init__(self) -> None:
-        self._decoder: Any = None
+    @cached_property
+    def _decoder(self) -> Any:
+        from pocketsphinx import Decoder
+
+        return Decoder(samprate=SAMPLE_RATE, loglevel="FATAL")
 
     def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        from pocketsphinx import Decoder, Segmenter
+        from pocketsphinx import Segmenter
 
-        if self._decoder is None:
-            self._decoder = Decoder(samprate=SAMPLE_RATE, loglevel="FATAL")
         utterances: list[Utterance] = []
         for speech in Segmenter(sample_rate=SAMPLE_RATE).segment(io.BytesIO(samples.astype("<i2").tobytes())):
             self._decoder.start_utt()
             self._decoder.process_raw(speech.pcm, full_utt=True)
             self._decoder.end_utt()
-            words = [
-                (
-                    speech.start_time + s.start_frame / FRAMES_PER_S,
-                    speech.start_time + (s.end_frame + 1) / FRAMES_PER_S,
-                    s.word,
-                )
-                for s in self._decoder.seg() or ()
-                if not s.word.startswith(("<", "["))  # silence and noises
-            ]
-            utterances += group_words(words)
+            words = [s for s in self._decoder.seg() or () if not s.word.startswith(("<", "["))]  # no silence and noises
+            frames = [(s.start_frame, s.end_frame + 1, s.word) for s in words]
+            begin_s = speech.start_time
+            utterances += group_words(
+                [(begin_s + start / FRAMES_PER_S, begin_s + end / FRAMES_PER_S, word) for start, end, word in frames]
+            )
         return utterances
+
+
+Recogniser = Whisper | PocketSphinx
 
 
 def group_words(words: Sequence[tuple[float, float, str]]) -> list[Utterance]:

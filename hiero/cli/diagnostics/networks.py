@@ -94,9 +94,9 @@ def check_decoders(_: Machine) -> Iterator[Finding]:
     ffmpeg = getattr(av, "ffmpeg_version_info", None) or f"of libavcodec {libavcodec}"
     yield ok("decoders", f"PyAV {av.__version__} with FFmpeg {ffmpeg}")
     advice = "pip install --force-reinstall --only-binary av av"
-    for codec in ENCODERS:
+    for codec, encoders in ENCODERS.items():
         name = f"decoder {codec}"
-        encoder = _find_encoder(av, codec)
+        encoder = next((name for name in encoders if name in av.codec.codecs_available), None)
         stream = _encode(av, encoder) if encoder else None
         try:
             av.codec.Codec(codec, "r")
@@ -110,16 +110,6 @@ def check_decoders(_: Machine) -> Iterator[Finding]:
             yield ok(name, f"decodes a stream from {encoder}")
         else:
             yield ok(name, f"available; not tested, because {encoder or 'this build'} cannot encode")
-
-
-def _find_encoder(av: Any, codec: str) -> str | None:
-    for encoder in ENCODERS[codec]:
-        try:
-            av.codec.Codec(encoder, "w")
-        except ValueError:
-            continue
-        return encoder
-    return None
 
 
 def _encode(av: Any, encoder: str) -> bytes | None:
