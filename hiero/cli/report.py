@@ -135,7 +135,6 @@ def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps
 def _read_videos(
     paths: Sequence[Path], activities: ActivityOptions, join: bool | None, options: VideoOptions
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
-    from hiero.formats.hiero_json import read_edits
     from hiero.report.folder_report import describe_steps, select_corrected
 
     vocabulary = read_optional_labels(activities.labels)
@@ -146,11 +145,10 @@ def _read_videos(
     corrected: list[str] = []
 
     def describe(name: str, video: Video) -> VideoSteps:
-        """The steps of one video, or the corrected steps next to it, with their embeddings."""
-        edits = read_edits(Path(video.files[0].path))
-        if edits is not None:
+        """The steps of one video, corrected ones if there are any, with their embeddings."""
+        if video.edits is not None:
             corrected.append(name)
-            return describe_steps(name, video, select_corrected(edits, activities.level, video.duration_s))
+            return describe_steps(name, video, select_corrected(video.edits, activities.level, video.duration_s))
         levels = video.steps(labels=vocabulary).levels
         return describe_steps(name, video, levels[activities.choose_level(name, len(levels))])
 

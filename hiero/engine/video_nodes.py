@@ -30,7 +30,7 @@ from hiero.steps.similarity import (
 from hiero.storage.files import ASSETS
 from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Clock, Match, ProgressCallback, ProgressEvent, Step, no_progress
+from hiero.types import Clock, Hierarchy, Match, ProgressCallback, ProgressEvent, Step, no_progress
 from hiero.vectors import unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
@@ -133,6 +133,8 @@ class VideoNodes:
     _known_spans: np.ndarray | None = None  # `spans` from the cache
     _store_spans: Callable[[np.ndarray], None] | None = None  # called when `spans` are found
     transcript: Transcript | None = None
+    edits: Hierarchy | None = None
+    edits_name: str = ""
     _encoded_speech: tuple[Transcript, SpeechEvidence] | None = None
 
     @cached_property

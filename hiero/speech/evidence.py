@@ -1,4 +1,4 @@
-"""Answers and names of steps from pictures and speech.
+"""Speech as evidence for answers and for the names of steps.
 
 The sentence encoder encodes the utterances of a transcript. Windows of one to three neighbouring
 utterances are compared with texts, because recognisers cut sentences in the middle. The vector of a
@@ -7,7 +7,7 @@ the best window around it, which is scored like the similarity with pictures
 (`hiero.steps.grounding`). Both give a probability for every candidate span and count as independent
 evidence:
 
-    p = 1 − (1 − p_seen) (1 − p_said)
+    p = 1 − (1 − p_seen) (1 − p_spoken)
 
 `python -m benchmarks.speech` chose the parameters on its development half.
 """
