@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import hiero
@@ -43,6 +45,7 @@ ROUTERS = (
     server_routes.edit,
     server_routes.admin,
 )
+UNREADABLE_BODY = "the body must be JSON in UTF-8 with fewer than 1000 nested levels"
 ERROR_STATUS: dict[type[Exception], int] = {
     InputError: 400,
     ForbiddenError: 403,
@@ -83,7 +86,7 @@ class Application(RequestLog):
 def _create_api(services: Services) -> FastAPI:
     app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
     app.state.services = services
-    for kind in (*ERROR_STATUS, RequestValidationError, ClientDisconnect, Exception):
+    for kind in (*ERROR_STATUS, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer_error)
     for router in ROUTERS:
         app.include_router(router)
@@ -113,7 +116,11 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         # Without the input that FastAPI would return: NaN, for example, cannot be sent.
         rows = [{name: row[name] for name in ("type", "loc", "msg")} for row in error.errors()]
-        return _json_response({"detail": rows}, 422)
+        reason = f"{'.'.join(map(str, rows[0]['loc']))}: {rows[0]['msg']}"
+        return _json_response({"error": reason, "detail": rows}, 422)
+    if isinstance(error, HTTPException):  # an unknown path, another method, or a body that FastAPI cannot parse
+        reason = UNREADABLE_BODY if error.status_code == 400 else error.detail
+        return _json_response({"error": reason, "detail": reason}, error.status_code, error.headers)
     status = next((status for kind, status in ERROR_STATUS.items() if isinstance(error, kind)), 500)
     if status == 500:
         logging.getLogger(__name__).error("hiero: request %s:", request.scope.get(REQUEST_ID, ""), exc_info=error)
@@ -126,6 +133,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return _json_response(body, status, headers)
 
 
-def _json_response(body: Any, status: int, headers: dict[str, str] | None = None) -> Response:
+def _json_response(body: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """In ASCII, because an error may quote input that is not valid UTF-8 (a lone surrogate)."""
     return Response(json.dumps(body), status, headers, "application/json")

@@ -59,17 +59,14 @@ def _try_wal(path: Path) -> str:
 def file_system_of(folder: Path) -> str:
     """The file system of an existing folder, such as ext4 or nfs4; empty if unknown."""
     mounts = Path("/proc/self/mountinfo")
-    if not mounts.is_file():
-        return ""
-    best, kind, target = -1, "", folder.resolve()
-    for line in mounts.read_text(errors="surrogateescape").splitlines():
+    kinds: dict[Path, str] = {}
+    for line in mounts.read_text(errors="surrogateescape").splitlines() if mounts.is_file() else ():
         left, _, right = line.partition(" - ")
-        # special characters are written as octal numbers, such as \040
-        mount = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split(" ")[4]))
-        # a later mount hides an earlier one at the same path
-        if len(mount.parts) >= best and target.is_relative_to(mount):
-            best, kind = len(mount.parts), right.split(" ")[0]
-    return kind
+        # Special characters are written as octal numbers, such as \040.
+        mount = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split(" ")[4])
+        kinds[Path(mount)] = right.split(" ")[0]  # a later mount hides an earlier one
+    target = folder.resolve()
+    return next((kinds[parent] for parent in (target, *target.parents) if parent in kinds), "")
 
 
 def check_state(machine: Machine) -> Iterator[Finding]:

@@ -9,8 +9,7 @@ export class ServerError extends Error {
 export async function fetchJson(path, options = {}) {
   const response = await fetch(`api/${path}`, options);
   const body = response.headers.get("content-type")?.includes("json") ? await response.json() : null, version = response.headers.get("etag");
-  // Our routes send `error`, the validation of parameters sends `detail`.
-  if (!response.ok) throw new ServerError(body?.error || (Array.isArray(body?.detail) ? body.detail[0].msg : "Something went wrong on the server. Please try again."), response.status, version);
+  if (!response.ok) throw new ServerError(body?.error || "Something went wrong on the server. Please try again.", response.status, version);
   return { body, version };
 }
 
