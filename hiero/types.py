@@ -264,7 +264,12 @@ def _reading(kind: str) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         cause = error.__cause__ or error  # of a part, such as a step of a hierarchy
-        raise InputError(f"not {kind} ({type(cause).__name__}: {cause})") from cause
+        reason = "a field has the wrong type or value"
+        if isinstance(cause, KeyError):
+            reason = f"{cause.args[0]} is missing"
+        elif isinstance(cause, ValueError):
+            reason = str(cause)
+        raise InputError(f"not {kind} ({reason})") from cause
 
 
 def _parse_id(value: Any) -> str:
