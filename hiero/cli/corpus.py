@@ -231,7 +231,9 @@ def search(
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
         document["like"] = step.to_dict()
     else:
-        engine = _query_engine(opened, options)
+        if not opened.num_videos:
+            raise InputError(f"{corpus}: is empty; add videos: hiero index VIDEO… --to {corpus}")
+        engine = _corpus_engine(opened, options)
         hits = opened.search_text(engine, str(query), num, videos=names, level=level, exact=exact)
         document["query"] = query
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
@@ -242,12 +244,10 @@ def search(
         _print_hits(hits, files)
 
 
-def _query_engine(corpus: Corpus, options: VideoOptions) -> Engine:
-    """The engine for queries: by default with the model that the corpus was created with."""
+def _corpus_engine(corpus: Corpus, options: VideoOptions) -> Engine:
+    """The engine of a corpus: by default with the model that it was created with."""
     from hiero.corpus.corpus import corpus_model
 
-    if not corpus.num_videos:
-        raise InputError(f"{corpus.uri}: is empty; add videos: hiero index VIDEO… --to {corpus.uri}")
     model = corpus_model(corpus)
     if options.model == VideoOptions.model and model is not None:
         options = replace(options, model=model)
@@ -325,15 +325,55 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = Video
         Repair the corpus: remove duplicates and steps without a video, and read missing steps again.
     """
     from hiero.corpus.corpus import Corpus
+    from hiero.corpus.table import DamagedCorpusError
 
-    opened = Corpus(corpus)
     if repair:
-        engine = functools.cache(lambda: _query_engine(opened, options))  # loaded only if a file must be read
-        opened.repair(lambda file: options.read_video(file, engine()))
-    problems = opened.check()
+        repair_corpus(corpus, options=options)
+        return
+    try:
+        _report_problems(Corpus(corpus))
+    except DamagedCorpusError as error:
+        log(str(error))
+        print(f"{corpus}: damaged")
+        sys.exit(1)
+
+
+@app.command(name="repair")
+def repair_corpus(corpus: str, /, *, options: VideoOptions = VideoOptions()) -> None:
+    """Rebuild the damaged parts of a corpus from its videos and the results cached for them.
+
+    Rows that cannot be read, duplicates and steps without a video are removed; missing steps are
+    computed again. The exit code is 1 if problems remain, such as a missing video.
+
+    **Example**
+
+    * `hiero corpus repair corpus/`
+
+    Parameters
+    ----------
+    corpus
+        Corpus created by `hiero index`.
+    """
+    from hiero.corpus.corpus import Corpus
+    from hiero.corpus.table import is_corpus, set_aside_damage
+    from hiero.corpus.video_list import has_list
+
+    if not is_corpus(corpus) and not has_list(corpus):
+        Corpus(corpus)  # says what is missing
+    for path in set_aside_damage(corpus):
+        log(f"{path}: could not be opened; this is its new name")
+    opened = Corpus(corpus, create=True)
+    engine = functools.cache(lambda: _corpus_engine(opened, options))  # loaded only if a file must be read
+    opened.repair(lambda file: options.read_video(file, engine()))
+    _report_problems(opened)
+
+
+def _report_problems(corpus: Corpus) -> None:
+    """Print what `Corpus.check` finds; exit with code 1 if that is anything."""
+    problems = corpus.check()
     for problem in problems:
         log(problem)
-    print(f"{corpus}: {_size(opened)}, {len(problems)} problems")
+    print(f"{corpus.uri}: {_size(corpus)}, {format_count(len(problems), 'problem')}")
     if problems:
         sys.exit(1)
 

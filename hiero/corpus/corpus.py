@@ -11,6 +11,7 @@ from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
 from hiero.corpus.rows import VideoRows, check_content, describe_video, transcripts_key
 from hiero.corpus.table import ANY_ROW, SPEECH, STEPS, RowFilter, commit, drop_repeated, write_lock
+from hiero.corpus.video_list import append_to_list, has_list, read_list
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
 from hiero.model.model_folder import SHIPPED
@@ -106,6 +107,7 @@ class Corpus(CorpusReader):
                 self.tables.replace(STEPS, [video.record.video for video in changed], rows)
                 if not is_locked:
                     commit(self.uri, lambda: drop_repeated(self.table, RowFilter(names)))
+                append_to_list(self.uri, [video.record for video in changed] if has_list(self.uri) else self.videos())
             return len(changed)
 
         return self.tables.change(put, videos[0].rows.schema)
@@ -147,6 +149,7 @@ class Corpus(CorpusReader):
                 if self.videos() == records:  # otherwise another process has added videos in the meantime
                     self._put_speech([renewed[record] for record in records])
                     self.tables.overwrite(pa.concat_tables([renewed[record].rows for record in records]))
+                    append_to_list(self.uri, [renewed[record].record for record in records])
                     return
 
     def remove(self, names: Sequence[str]) -> None:
@@ -169,6 +172,7 @@ class Corpus(CorpusReader):
         """Remove the rows of videos. Speech comes last (see `hiero.corpus.table`)."""
 
         def delete(_: bool) -> None:
+            append_to_list(self.uri, (), names)
             self.tables.replace(STEPS, names, None)
             self.tables.replace(SPEECH, names, None)
 
@@ -179,14 +183,20 @@ class Corpus(CorpusReader):
         self.tables.optimize()
 
     def check(self) -> list[str]:
-        """Look for repeated videos, missing steps, and files that are missing or have changed.
+        """Look for damage, repeated videos, missing steps, and files that are missing or have changed.
 
         Returns:
             A line for each problem with what to do about it.
+
+        Raises:
+            InputError: A table is damaged.
         """
-        problems = []
-        advice = f"run: hiero corpus check {self.uri} --repair"
-        for name, stored in sorted(self.stored().items()):
+        for table in (STEPS, SPEECH):
+            self.tables.read_all(table)
+        by_name = self.stored()
+        advice = f"run: hiero corpus repair {self.uri}"
+        problems = [f"{name}: its steps are lost; {advice}" for name in read_list(self.uri) if name not in by_name]
+        for name, stored in sorted(by_name.items()):
             if not stored.records:
                 problems.append(f"{name}: has steps but no video; {advice}")
                 continue
@@ -202,8 +212,8 @@ class Corpus(CorpusReader):
     def repair(self, read: ReadVideo) -> None:
         """Repair the problems that `check` finds in the tables.
 
-        Repeated videos and steps without a video are removed. Videos with missing steps are indexed
-        again, unless their files are missing.
+        Damaged rows, repeated videos and steps without a video are removed. Videos with missing steps
+        are indexed again, unless their files are missing.
 
         Args:
             read: Reads a video with the model of the corpus. It is only called if steps are missing.
@@ -212,8 +222,19 @@ class Corpus(CorpusReader):
             InputError: A file cannot be read.
             OSError: The disk is full.
         """
-        if self.tables.find(STEPS) is None:
-            return
+        with write_lock(self.uri):
+            self.tables.rescue()
+        listed = read_list(self.uri)
+        broken = {} if self.tables.find(STEPS) is None else self._drop_rows()
+        stored = self.stored()
+        broken |= {name: record for name, record in listed.items() if name not in stored}
+        for name, record in broken.items():
+            if not record.source.missing_paths:
+                video = read(record.source)
+                self.add(video, video.steps(record.levels), name, record.source.key(), record.transcripts)
+
+    def _drop_rows(self) -> dict[str, IndexedVideo]:
+        """Remove repeated rows and those without a video. Returns the videos with missing or mixed steps."""
         mixed = {name for name, stored in self.stored().items() if stored.is_mixed}
         self.tables.change(lambda _: drop_repeated(self.table))
         broken = {name: stored for name, stored in self.stored().items() if not stored.is_whole or name in mixed}
@@ -223,10 +244,7 @@ class Corpus(CorpusReader):
             spoken = self.tables.read(ANY_ROW, ["video"], name=SPEECH)["video"].to_pylist()
             if silent := sorted(set(spoken) - {record.video for record in self.videos()}):
                 self._delete(silent)
-        for name, stored in broken.items():
-            if stored.records and not (record := stored.records[0]).source.missing_paths:
-                video = read(record.source)
-                self.add(video, video.steps(record.levels), name, record.source.key(), record.transcripts)
+        return {name: stored.records[0] for name, stored in broken.items() if stored.records}
 
 
 def add_video(
@@ -281,7 +299,7 @@ def _read_video(
 
 def corpus_model(corpus: Corpus) -> str | None:
     """The model of a corpus as an argument of `hiero.load`, or None if it cannot be found."""
-    record = corpus.first_video()
+    record = corpus.first_video() or next(iter(read_list(corpus.uri).values()), None)
     if record is None or record.model in (*SHIPPED, "raw"):
         return None if record is None else record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, IndexedVideo, StoredVideo, group_by_video
 from hiero.corpus.searching import StepQuery, find_same_steps, find_spoken, search_steps, step_filter
-from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter
+from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
@@ -81,7 +81,9 @@ class CorpusReader:
     def _records(self, rows: RowFilter, num: int = ALL_ROWS) -> list[IndexedVideo]:
         if self.tables.find(STEPS) is None:
             return []
-        return [IndexedVideo.from_json(row["about"]) for row in self.tables.read(rows, ["about"], num).to_pylist()]
+        found = self.tables.read(rows, ["about"], num).to_pylist()
+        with report_damage(self.uri):
+            return [IndexedVideo.from_json(row["about"]) for row in found]
 
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
         """The steps of a video, level by level, in time order.

@@ -12,6 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from hiero.types import Hierarchy, RestsOn, Step, VideoFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
+DAMAGED_RECORD = (ValueError, KeyError, TypeError, AttributeError)  # what `IndexedVideo.from_json` may raise
 HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
 
 
@@ -201,7 +203,8 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
         stored = out.setdefault(row["video"], StoredVideo())
         stored.num_rows[row["level"]] += 1
         if row["level"] == VIDEO_LEVEL:
-            stored.records.append(IndexedVideo.from_json(row["about"]))
+            with suppress(*DAMAGED_RECORD):
+                stored.records.append(IndexedVideo.from_json(row["about"]))
     return out
 
 

@@ -8,6 +8,7 @@ Searches ignore it and the next `hiero index` replaces it.
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import re
 import time
@@ -51,6 +52,10 @@ OLD_VERSION = timedelta(minutes=1)  # age at which versions are pruned
 
 Result = TypeVar("Result")
 TableName = Literal["steps", "speech"]
+
+
+class DamagedCorpusError(InputError):
+    """A table of a corpus cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -104,27 +109,25 @@ class CorpusTables:
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
-        try:
+        with report_damage(uri):
             self._db = lancedb.connect(uri)
-            is_empty = self.find(STEPS) is None
-        except (ValueError, OSError, RuntimeError) as error:
-            raise InputError(f"{uri}: cannot open the corpus ({_short_message(error)})") from error
-        if is_empty and not create:
+        if self.find(STEPS) is None and not create:
             raise InputError(f"{uri}: not a corpus; {advice}")
 
     # Reading
 
     def find(self, name: TableName) -> Any:
         """The latest version of a LanceDB table, or None if it does not exist yet."""
-        if name in self._tables:
-            self._tables[name].checkout_latest()
-        elif name in self._db.list_tables().tables:
-            try:
-                self._tables[name] = self._db.open_table(name)
-            except ValueError as error:
-                # Without a version, another process is creating the table or was killed while it did.
-                if "not found" not in str(error):
-                    raise
+        with report_damage(self.uri, name):
+            if name in self._tables:
+                self._tables[name].checkout_latest()
+            elif name in self._db.list_tables().tables:
+                try:
+                    self._tables[name] = self._db.open_table(name)
+                except ValueError as error:
+                    # Without a version, another process is creating the table or was killed while it did.
+                    if "not found" not in str(error):
+                        raise
         return self._tables.get(name)
 
     def get(self, name: TableName) -> Any:
@@ -136,11 +139,13 @@ class CorpusTables:
 
     def count(self, rows: RowFilter, name: TableName = STEPS) -> int:
         """Number of rows, 0 if there is no table."""
-        return 0 if self.find(name) is None else read_latest(lambda: int(self.get(name).count_rows(rows.to_sql())))
+        return (
+            0 if self.find(name) is None else self._query(lambda: int(self.get(name).count_rows(rows.to_sql())), name)
+        )
 
     def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
         """Columns of rows, in the order of the table."""
-        return read_latest(lambda: query_rows(self.get(name), rows, columns, num).to_arrow())
+        return self._query(lambda: query_rows(self.get(name), rows, columns, num).to_arrow(), name)
 
     def nearest(
         self,
@@ -163,7 +168,18 @@ class CorpusTables:
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(refine_factor)
             return list(query.to_list())
 
-        return read_latest(search)
+        return self._query(search, name)
+
+    def _query(self, query: Callable[[], Result], name: TableName) -> Result:
+        with report_damage(self.uri, name):
+            return read_latest(query)
+
+    def read_all(self, name: TableName) -> None:
+        """Read every value of a table, and raise DamagedCorpusError if that fails."""
+        if (table := self.find(name)) is not None:
+            with report_damage(self.uri, name):
+                for _ in table.search().limit(ALL_ROWS).to_batches():
+                    pass
 
     def width(self) -> int | None:
         """Size of the vectors of steps, or None if there is no table yet."""
@@ -250,6 +266,49 @@ class CorpusTables:
                 raise
             warnings.warn(f"{self.uri}: no space left to merge its files; searches will be slower", stacklevel=2)
 
+    def rescue(self) -> None:
+        """Rewrite damaged tables with the rows that can still be read."""
+        for name in (SPEECH, STEPS):
+            try:
+                self.read_all(name)
+            except DamagedCorpusError:
+                rows = _readable_rows(self.get(name))
+                if rows is None:
+                    self._db.drop_table(name)
+                    del self._tables[name]
+                else:
+                    self._tables[name] = self._db.create_table(name, rows, mode="overwrite")
+
+
+def _readable_rows(table: Any) -> pa.Table | None:
+    """The rows of all files that can be read, or None if there are none."""
+    import pyarrow as pa
+
+    parts: list[pa.Table] = []
+    start = 0
+    ids = table.search().select(["_rowid"]).limit(ALL_ROWS).to_arrow()["_rowid"].to_pylist()
+    for _, group in itertools.groupby(ids, key=lambda row_id: row_id >> 32):  # the number of the file
+        num = len(list(group))
+        with suppress(Exception):  # LanceDB raises many kinds
+            parts.append(table.search().limit(num).offset(start).to_arrow())
+        start += num
+    return pa.concat_tables(parts) if parts else None
+
+
+def set_aside_damage(uri: str) -> list[Path]:
+    """Rename tables of a folder that cannot be opened. Returns their new names."""
+    import lancedb
+
+    renamed = []
+    with write_lock(uri):
+        for folder in (Path(uri) / f"{name}.lance" for name in (STEPS, SPEECH)):
+            if folder.is_dir():
+                try:
+                    lancedb.connect(uri).open_table(folder.stem).search().select(["_rowid"]).limit(1).to_arrow()
+                except Exception:  # LanceDB raises many kinds
+                    renamed.append(folder.rename(folder.with_suffix(f".damaged-{time.time_ns()}")))
+    return renamed
+
 
 def vector_width(schema: pa.Schema) -> int:
     """Size of the vectors of a table."""
@@ -300,15 +359,18 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
         attempt += 1
         try:
             return change()
-        except (RuntimeError, OSError) as error:
+        except InputError:
+            raise
+        except (RuntimeError, OSError, ValueError) as error:
             message = str(error)
             if is_disk_full(error):
                 raise OSError(errno.ENOSPC, DISK_FULL, uri) from error
             # LanceDB has no class for this error. A typical message: "Retryable commit conflict for version 7".
             if "onflict" not in message and "retr" not in message.lower():
-                if "LanceError(IO)" in message:  # such as a failing disk; the rest is a line of LanceDB's source
-                    reason = message.rpartition("LanceError(IO):")[2].split(", /")[0].strip()
-                    raise OSError(errno.EIO, reason, uri) from error
+                if "(os error" in message:  # such as a failing disk
+                    raise OSError(errno.EIO, _short_message(error), uri) from error
+                if message.startswith(("lance error", "Invalid input")):
+                    raise damage_error(uri, error) from error
                 raise
             if attempt == MAX_ATTEMPTS:
                 raise InputError(f"{uri}: too many processes are writing to this corpus ({message})") from error
@@ -326,8 +388,28 @@ def read_latest(query: Callable[[], Result]) -> Result:
     return query()
 
 
+@contextmanager
+def report_damage(uri: str, name: TableName = STEPS) -> Iterator[None]:
+    """Report any error in the block as damage of a table."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # LanceDB raises many kinds
+        raise damage_error(uri, error, name) from error
+
+
+def damage_error(uri: str, error: Exception, name: TableName = STEPS) -> InputError:
+    """The error for a table that cannot be read. At an address, the connection is more likely to blame."""
+    reason = _short_message(error)
+    if is_address(uri):
+        return InputError(f"{uri}: cannot open the corpus ({reason})")
+    advice = f"to rebuild it, run: hiero corpus repair {uri}"
+    return DamagedCorpusError(f"{uri}: the table {name}.lance is damaged ({reason}); {advice}")
+
+
 def _short_message(error: Exception) -> str:
-    """LanceDB's message in one line: for object stores it adds the whole response in braces."""
-    text = str(error)
+    """LanceDB's message in one line, without lines of its source and whole responses of object stores."""
+    text = str(error).rpartition("LanceError(IO):")[2].split(", /")[0].strip()
     message = re.search(r"<Message>(.*?)</Message>", text) or re.search(r'message: \\?"([^"\\]+)', text)
     return f"{text.split('{')[0].strip(' :')}: {message[1]}" if message else text.split("{")[0].strip(" :")
