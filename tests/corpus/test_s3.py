@@ -80,7 +80,7 @@ def test_serve(server, files):
     """
     engine, uri = load("raw"), f"s3://{BUCKET}/served"
     index_files(Corpus(uri, create=True), engine, dict(list(files.items())[:3]), engine.read)
-    with start_hiero("serve", uri, files["v3"], "--model", "raw", "--port", "0") as process:
+    with start_hiero("serve", uri, files["v3"], "--index", "--model", "raw", "--port", "0") as process:
         line = process.stdout.readline()
         assert "http://" in line, process.stderr.read()
         address = line.split()[-1]
