@@ -279,7 +279,7 @@ def test_json_documents_follow_their_schemas(kitchen, tmp_path):
     label = json.loads(run_hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
     check_schema(label, "label")
     assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea"}
-    del ask["queries"][0]["matches"][0]["score"]
+    del ask["queries"][0]["matches"][0]["probability"]
     with pytest.raises(ValidationError):
         check_schema(ask, "ask")
 
