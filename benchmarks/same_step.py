@@ -37,7 +37,8 @@ from hiero.corpus.indexing import index_files
 from hiero.corpus.searching import read_step_sequences
 from hiero.corpus.table import RowFilter
 from hiero.evaluation.results import bootstrap_row, format_cell, weighted_means
-from hiero.steps.correspondence import centre_steps, correspondence, same_step_probability
+from hiero.steps import calibration
+from hiero.steps.correspondence import centre_steps, correspondence
 from hiero.vectors import unit_vectors
 
 KINDS = {"k400": "k400", "omnivore": "omnivore-b"}
@@ -378,8 +379,8 @@ def fit_probability(task: Retrieval) -> None:
             scores += ranked[index, first].tolist()
             right += (task.texts[candidates][first] == text).tolist()
     regression = LogisticRegression(C=100.0).fit(np.array(scores)[:, None], right)
-    print(f"SCORE_SLOPE, SCORE_INTERCEPT = {regression.coef_[0, 0]:.2f}, {regression.intercept_[0]:.2f}")
-    probability, truth = same_step_probability(np.array(scores)), np.array(right)
+    print(f"SAME_STEP = {regression.coef_[0, 0]:.2f}, {regression.intercept_[0]:.2f}")
+    probability, truth = calibration.same_step(np.array(scores)), np.array(right)
     for low in np.arange(5) / 5:
         inside = (probability >= low) & (probability < low + 0.2)
         if inside.any():

@@ -27,6 +27,7 @@ import numpy as np
 from hiero.speech import evidence as speech_evidence
 from hiero.speech.evidence import SpeechEvidence, speech_probability
 from hiero.speech.transcripts import Transcript
+from hiero.steps import calibration
 from hiero.storage.files import read_json
 from hiero.text.minilm import encode_minilm
 from hiero.types import Clock, Utterance
@@ -148,7 +149,7 @@ def main() -> None:
     development, test = read_cases(args.goalstep)
     encode_minilm(sorted({text for case in development + test for text in case.queries}))
     dev = collect(development)
-    report = {"fit": {"SPEECH_PRESENCE": [round(value, 1) for value in fit_presence(dev["peak"], dev["present"])]}}
+    report = {"fit": {"SPOKEN": [round(value, 1) for value in fit_presence(dev["peak"], dev["present"])]}}
     for name in (0.03, 0.05, 0.1, 0.2):
         speech_evidence.SPEECH_TEMPERATURE, shipped = name, speech_evidence.SPEECH_TEMPERATURE
         report["fit"][f"found, SPEECH_TEMPERATURE={name}"] = round(100 * float(collect(development)["found"].mean()), 1)
@@ -158,7 +159,7 @@ def main() -> None:
         report["fit"][f"found, MAX_WINDOW={name}"] = round(100 * float(collect(development)["found"].mean()), 1)
         speech_evidence.MAX_WINDOW = shipped
     out = collect(test)
-    slope, offset = speech_evidence.SPEECH_PRESENCE
+    slope, offset = calibration.SPOKEN
     probability = 1 / (1 + np.exp(-slope * out["peak"] - offset))
     report["test"] = {
         "videos": len(test),

@@ -15,7 +15,7 @@ from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, C
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
-from hiero.steps.similarity import match_probability
+from hiero.steps import calibration
 from hiero.text.minilm import encode_minilm
 
 
@@ -142,7 +142,7 @@ class CorpusReader:
 
         def score(summaries: list[bytes]) -> np.ndarray:
             similarity = SpanSummaries.from_bytes(summaries).similarity([text])
-            return match_probability(similarity[0])
+            return calibration.match(similarity[0])
 
         query = StepQuery(num, videos, level, exact)
         has_speech = self.tables.count(ANY_ROW, SPEECH) > 0

@@ -13,8 +13,9 @@ import numpy as np
 from hiero.corpus.rows import HIT_COLUMNS, Hit
 from hiero.corpus.table import SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
-from hiero.speech.evidence import join_evidence, shorten_quote, spoken_probability, strongest_evidence
-from hiero.steps.correspondence import correspondence, same_step_probability
+from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
+from hiero.steps import calibration
+from hiero.steps.correspondence import correspondence
 from hiero.vectors import cosine_similarity
 
 MAX_OVERLAP = 0.5  # IoU above which two hits in one video are the same moment
@@ -99,7 +100,7 @@ def find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> l
     moments = []
     num = WINDOWS_PER_HIT * query.num
     for row in tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH):
-        probability = float(spoken_probability(np.array(1 - row["_distance"])))
+        probability = float(calibration.spoken(np.array(1 - row["_distance"])))
         if probability >= MIN_SPOKEN_PROBABILITY:
             quote = shorten_quote(row["text"])
             moments.append(SpokenMoment(row["video"], row["start_s"], row["end_s"], quote, probability))
@@ -235,7 +236,7 @@ def find_same_steps(
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
-    return step, [replace(hit, probability=float(same_step_probability(score))) for score, hit in ranked]
+    return step, [replace(hit, probability=float(calibration.same_step(score))) for score, hit in ranked]
 
 
 def _candidate_videos(

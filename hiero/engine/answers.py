@@ -16,11 +16,11 @@ from hiero.speech.evidence import (
     distinct_spans,
     join_evidence,
     speech_probability,
-    spoken_probability,
     strongest_evidence,
 )
+from hiero.steps import calibration
 from hiero.steps.grounding import TEMPERATURE, best_ordered_spans, log_lift, nms, score_spans
-from hiero.steps.similarity import presence_probability
+from hiero.steps.similarity import presence_statistics
 from hiero.types import Answer, Match
 
 
@@ -64,9 +64,10 @@ def sight_probability(video: VideoNodes, similarity: np.ndarray, spans: np.ndarr
     """Probability that each span shows each text, (Q, N), given the similarity of texts and nodes, (Q, T)."""
     spacing_s, temperature = video.clock.spacing_s, video.temperature
     own = score_spans(similarity, video.spans, spacing_s, temperature)
-    present = presence_probability(similarity, video.spans, own.argmax(1).tolist(), video.presence)
+    statistics = presence_statistics(similarity, video.spans, own.argmax(1).tolist())
+    present = calibration.presence(statistics, video.presence)
     scores = score_spans(similarity, spans, spacing_s, temperature)
-    return np.asarray(np.array(present)[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
+    return np.asarray(present[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
 
 
 def _add_evidence(
@@ -74,7 +75,7 @@ def _add_evidence(
 ) -> Match:
     """Say whether pictures or speech found a match, and quote the speech."""
     # `speech_probability` is lower for long spans, but words in a part of a span are evidence for all of it.
-    spoken = spoken_probability(heard[span[0] : span[1]].max())
+    spoken = calibration.spoken(heard[span[0] : span[1]].max())
     rests_on = strongest_evidence(float(by_sight), float(spoken))
     quote = None if rests_on == "pictures" else video.speech.quote(query, span, video.clock, len(video.nodes))
     return replace(match, rests_on=rests_on, quote=quote)

@@ -14,11 +14,12 @@ from hiero.engine.video_nodes import VideoNodes
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
 from hiero.speech.evidence import name_by_speech
+from hiero.steps import calibration
 from hiero.steps.grounding import span_means
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
-from hiero.steps.similarity import label_probabilities, match_probability
+from hiero.steps.similarity import label_probabilities
 from hiero.types import (
     Answer,
     Hierarchy,
@@ -227,7 +228,7 @@ class Video(VideoNodes):
         if self.pictures is None:
             probabilities = label_probabilities(similarity, spans)
         else:
-            probabilities = match_probability(span_means(similarity, spans).T)
+            probabilities = calibration.match(span_means(similarity, spans).T)
         best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 

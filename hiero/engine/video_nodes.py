@@ -13,12 +13,11 @@ from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.extraction.video_features import VideoFeatures
 from hiero.speech.evidence import SpeechEvidence
 from hiero.speech.transcripts import Transcript
+from hiero.steps.calibration import PICTURE_PRESENCE, PRESENCE
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, span_sums
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise
 from hiero.steps.similarity import (
-    PICTURE_PRESENCE,
-    PRESENCE,
     ClassEvidence,
     Evidence,
     NodeEvidence,
@@ -231,7 +230,7 @@ class VideoNodes:
 
     @property
     def presence(self) -> tuple[float, ...]:
-        """Weights of `presence_probability`."""
+        """Weights of `calibration.presence`."""
         return PRESENCE if self.pictures is None else PICTURE_PRESENCE
 
     @property

@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hiero.speech.transcripts import Transcript
+from hiero.steps import calibration
 from hiero.steps.grounding import score_spans, span_means
-from hiero.steps.similarity import LABEL_TEMPERATURE, MATCH, softmax
+from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, RestsOn, Step, Utterance
 from hiero.vectors import unit_vectors
@@ -32,10 +33,6 @@ MAX_WINDOW = 3  # utterances in a window
 MAX_PAUSE_S = 4.0  # longest pause inside a window
 SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
 SPEECH_TEMPERATURE = 0.1
-# Slope and offset of the probability that a text is spoken, given the cosine of the best window. They
-# were fitted on equally many spoken and unspoken texts (13.5 and -6.8), then shifted to odds of 3 to 7:
-# most queries about a video are not spoken in it.
-SPEECH_PRESENCE = (13.5, -7.6)
 MAX_OVERLAP = 0.5  # overlap of two answers, relative to the shorter one
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 CHUNK = 512  # texts encoded between two progress reports
@@ -142,13 +139,7 @@ def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np
 def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: float) -> np.ndarray:
     """Probability that each span is where each text is spoken, (Q, N)."""
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
-    return np.asarray(spoken_probability(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
-
-
-def spoken_probability(similarity: np.ndarray) -> np.ndarray:
-    """Probability that a text is spoken, given its similarity with the best window."""
-    slope, offset = SPEECH_PRESENCE
-    return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
+    return np.asarray(calibration.spoken(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
 
 
 def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
@@ -248,8 +239,7 @@ def name_by_speech(
         own = np.array([similarity[phrase.text][number] for phrase in phrases])
         log_odds = np.array([phrase.log_odds for phrase in phrases])
         if others is None:
-            slope, offset = MATCH
-            probabilities = 1 / (1 + np.exp(-slope * own - offset - log_odds))
+            probabilities = calibration.match(own, log_odds)
             threshold = max(MIN_SPOKEN_PROBABILITY, step.probability or 0.0)
         else:
             logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]

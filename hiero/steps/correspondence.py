@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import expit, gammaln
+from scipy.special import gammaln
 
 from hiero.steps.segmentation import MIN_NORM
 from hiero.vectors import unit_vectors
@@ -33,9 +33,6 @@ MIN_COSINE = 0.1  # c₀: less similar steps are skipped
 VIDEO_WEIGHT = 2.0  # α
 STEP_WEIGHT = 4.0  # β
 MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
-# Log-odds of the same step as a function of the score, fitted on the first 20 hits of each step of
-# the development recordings
-SCORE_SLOPE, SCORE_INTERCEPT = 0.64, -6.66
 
 
 def correspondence(
@@ -66,11 +63,6 @@ def correspondence(
         + step_weight * cosine
         for i, cosine in enumerate(cosines)
     ]
-
-
-def same_step_probability(score: np.ndarray) -> np.ndarray:
-    """Probability of the same step, from scores of `correspondence`."""
-    return np.asarray(expit(SCORE_SLOPE * score + SCORE_INTERCEPT))
 
 
 def centre_steps(vectors: np.ndarray) -> np.ndarray:

@@ -25,9 +25,6 @@ import numpy as np
 from hiero.steps.grounding import span_means
 
 LABEL_TEMPERATURE = 0.05
-PRESENCE = (10.9, -6.8, -3.0)  # fitted by `python -m benchmarks.captaincook4d words` on its development part
-PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for pictures, fitted by `python -m benchmarks.words score`
-MATCH = (15.0, -5.5)  # slope and offset for the similarity of a span with one text of many, chosen on the same videos
 MIN_PROBABILITY = 1e-3  # class probabilities below this are noise
 BACKGROUND_TEMPERATURE = 0.1
 MANY_TEXTS = 512  # texts compared with all nodes at a time
@@ -117,20 +114,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Probability of each text for each span."""
     return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
-
-
-def presence_probability(
-    similarity: np.ndarray, spans: np.ndarray, best: list[int], weights: tuple[float, ...] = PRESENCE
-) -> list[float]:
-    """Probability that each text occurs in the video."""
-    *slopes, offset = weights
-    return (1 / (1 + np.exp(-presence_statistics(similarity, spans, best) @ np.array(slopes) - offset))).tolist()
-
-
-def match_probability(similarity: np.ndarray) -> np.ndarray:
-    """Probability that a span shows what a text says, from the similarity without background."""
-    slope, offset = MATCH
-    return np.asarray(1 / (1 + np.exp(-slope * similarity - offset)))
 
 
 def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:

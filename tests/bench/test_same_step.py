@@ -79,7 +79,7 @@ def test_cut_steps_and_a_corpus(recordings, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(same_step, "GRID", {"temperature": (0.1,), "step_weight": (2.0, 4.0)})
     same_step.choose([task])
     out = capsys.readouterr().out
-    assert "SCORE_SLOPE" in out
+    assert "SAME_STEP" in out
     assert out.count("| 0.1 |") == 2
     assert out.count("| HiERO, in order |") == out.count("| `hiero search --like` |") == 2
 

@@ -11,7 +11,8 @@ from hiero.corpus.searching import StepQuery
 from hiero.corpus.table import STEPS, VIDEO_LEVEL, CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.steps.correspondence import correspondence, same_step_probability
+from hiero.steps import calibration
+from hiero.steps.correspondence import correspondence
 from tests.optional import skip_without
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
@@ -50,7 +51,7 @@ def compare_all(corpus, name, index, level=1):
     scores = np.concatenate([part[index] for part in correspondence(vectors[0], vectors[1:])])
     places = [(row["video"], row["start_s"]) for steps in others for row in steps]
     order = np.argsort(-scores, kind="stable")
-    return [places[i] for i in order], same_step_probability(scores[order])
+    return [places[i] for i in order], calibration.same_step(scores[order])
 
 
 @pytest.mark.parametrize(("name", "index"), [("a", 1), ("a", 4), ("d", 2), ("c", 0)])

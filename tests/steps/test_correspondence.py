@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiero.steps.correspondence import centre_steps, correspondence, match_posterior, same_step_probability
+from hiero.steps import calibration
+from hiero.steps.correspondence import centre_steps, correspondence, match_posterior
 from tests.oracle import correspondence as oracle
 
 SCENES = np.random.default_rng(0).normal(size=(12, 24))
@@ -85,6 +86,6 @@ def test_hundreds_of_steps_stay_finite():
 
 
 def test_a_higher_score_is_more_likely():
-    values = same_step_probability(np.array([-20.0, 0.0, 10.0, 40.0]))
+    values = calibration.same_step(np.array([-20.0, 0.0, 10.0, 40.0]))
     assert 0 < values[0] < values[1] < values[2] < values[3] <= 1
-    assert same_step_probability(np.array(10.41)) == pytest.approx(0.5, abs=0.01)
+    assert calibration.same_step(np.array(10.41)) == pytest.approx(0.5, abs=0.01)

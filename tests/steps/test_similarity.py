@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.steps import calibration
 from hiero.steps.grounding import span_means
 from hiero.steps.similarity import (
     BACKGROUND_TEMPERATURE,
@@ -18,8 +19,7 @@ from hiero.steps.similarity import (
     PictureEvidence,
     background_similarity,
     label_probabilities,
-    match_probability,
-    presence_probability,
+    presence_statistics,
     text_similarity,
 )
 
@@ -82,7 +82,7 @@ def test_the_background_is_a_soft_maximum(length, num_texts, seed):
 
 
 def test_more_alike_is_more_likely():
-    likely = match_probability(np.array([-0.5, 0.0, 0.5]))
+    likely = calibration.match(np.array([-0.5, 0.0, 0.5]))
     assert 0 < likely[0] < likely[1] < likely[2] < 1
 
 
@@ -102,7 +102,7 @@ def test_what_fits_nowhere_is_less_likely_there():
     spans = np.array([[0, 10], [10, 20]])
     there, nowhere = np.full(20, -0.2), np.full(20, -0.2)
     there[:10] = 0.6
-    sure = presence_probability(np.stack([there, nowhere]), spans, [0, 0])
+    sure = calibration.presence(presence_statistics(np.stack([there, nowhere]), spans, [0, 0]))
     assert sure[0] > 0.5 > 0.3 > sure[1]
 
 

@@ -1,0 +1,51 @@
+"""Probabilities that answers are right: every fitted number, and the functions that use them.
+
+`python -m benchmarks.calibration` fits the numbers on the development half of its data and reports
+on the other half how often answers were right that were given a probability. Unless a comment says
+otherwise, the numbers of a function are slopes and an offset of the log-odds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+PRESENCE = (10.9, -6.8, -3.0)  # of the two statistics of `presence`
+PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for videos with pictures
+MATCH = (15.0, -5.5)
+SEARCH = (15.0, -5.5)
+SAME_STEP = (0.64, -6.66)
+# Fitted on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of 3 to 7: most
+# queries about a video are not spoken in it.
+SPOKEN = (13.5, -7.6)
+SEARCH_THRESHOLD = 0.1  # if all hits of a search are less probable, it is "probably not in these videos"
+
+
+def presence(statistics: np.ndarray, weights: tuple[float, ...] = PRESENCE) -> np.ndarray:
+    """Probability (Q,) that a video shows a text, from `similarity.presence_statistics`, (Q, 2)."""
+    *slopes, offset = weights
+    return np.asarray(expit(statistics @ np.array(slopes) + offset))
+
+
+def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndarray:
+    """Probability that a span shows a text, from its similarity with pictures; `log_odds` are prior odds."""
+    slope, offset = MATCH
+    return np.asarray(expit(slope * similarity + offset + log_odds))
+
+
+def search(cosine: np.ndarray) -> np.ndarray:
+    """Probability that a step shows a text, from the cosine of their vectors in a corpus without pictures."""
+    slope, offset = SEARCH
+    return np.asarray(expit(slope * cosine + offset))
+
+
+def same_step(score: np.ndarray) -> np.ndarray:
+    """Probability that two steps are the same, from a score of `correspondence`."""
+    slope, offset = SAME_STEP
+    return np.asarray(expit(slope * score + offset))
+
+
+def spoken(cosine: np.ndarray) -> np.ndarray:
+    """Probability that a text is spoken, from the cosine with the most similar window of a transcript."""
+    slope, offset = SPOKEN
+    return np.asarray(expit(slope * cosine + offset))
