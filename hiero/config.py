@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 from hiero.errors import InputError
 from hiero.types import Clock
 
+RELEASED_CHECKPOINTS = "https://www.sapeirone.it/data/hiero/ckpt/"  # of the authors
 MAX_DEPTH = 16  # level 16 has a node for every 65,536 segments: nine hours
 MAX_LAYERS = 64
 MAX_SIZE = 2**16  # maximum width of a layer

@@ -30,7 +30,9 @@ NumResults = Annotated[int, Parameter(alias="-n")]
 StoredPrecision = Literal["float16", "float32"]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of a table.")]
 Device = Annotated[str, Parameter(help="Device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")]
-FeatureRate = Annotated[float | None, Parameter(help="Rows per second of a feature file. Defaults to the rate of the model.")]
+FeatureRate = Annotated[
+    float | None, Parameter(help="Rows per second of a feature file. Defaults to the rate of the model.")
+]
 BatchSize = Annotated[int | None, Parameter(help="Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.")]
 Stream = Annotated[int, Parameter(help="Index of the video stream in the file.")]
 Threads = Annotated[int | None, Parameter(help="Number of CPU threads. Defaults to all cores.")]

@@ -19,6 +19,7 @@ from hiero.data.features import find_features
 from hiero.errors import InputError
 
 EGO_CAMERA = "7150991"  # the head-mounted camera among the five of CMU-MMAC
+ADDRESS = "https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning"
 MIN_FRAMES = 2  # every second frame is compared
 
 
@@ -132,7 +133,7 @@ def find_egoprocel_videos(
     if not videos:
         raise InputError(
             f"nothing to score: {len(missing)} annotated videos have no features in {features} or no frame rate, "
-            f"{len(absent_tasks)} tasks have no folder in {annotations}"
+            f"{len(absent_tasks)} tasks have no folder in {annotations}; get both from {ADDRESS}"
         )
     return videos, missing, absent_tasks
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from hiero.config import RELEASED_CHECKPOINTS
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
 from hiero.evaluation.results import Report, Row, Table
@@ -31,7 +32,6 @@ from hiero.storage.cache import content_key
 from hiero.storage.files import home
 
 TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
-CHECKPOINTS = "https://www.sapeirone.it/data/hiero/ckpt/"
 BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
 RAW = "raw"  # name of a run without a model: backbone features and their text tower
 ENRICHED = "hiero-"  # prefix of features that went through a model
@@ -146,7 +146,7 @@ def _tower(run: Run) -> str:
 def _model_source(run: Run, data: Path, models: Path) -> str:
     """The command that creates the model of a run."""
     command: str = definitions()["models"][run["model"]]
-    address = f" (download the file from {CHECKPOINTS})" if "import-checkpoint" in command else ""
+    address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
     return command.replace("MODELS", str(models)).replace("DATA", str(data)) + address
 
 

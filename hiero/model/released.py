@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hiero.config import Behaviour, LossConfig, ModelConfig
+from hiero.config import RELEASED_CHECKPOINTS, Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.model_folder import TEXT_ENCODER_FILE
@@ -107,6 +107,8 @@ def read_released(path: Path | str) -> Released:
         (3, True)
     """
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file; the authors' checkpoints are at {RELEASED_CHECKPOINTS}")
     try:
         return _read(path)
     except InputError as error:
