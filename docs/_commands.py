@@ -33,6 +33,7 @@ def generate() -> str:
     # cyclopts adds the way in which Python itself was started
     text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
     text = re.sub(r" \*\[default: (False|\"\"|default)\]\*", "", text)
+    text = re.sub(r"(?m)^(\* `--[^`]*?) (?:STR|INT|FLOAT|CHOICE)(?:\.\.\.)?`", r"\1`", text)  # the descriptions tell
     text = re.sub(r"(?m)^```console\n.*\n```\n", "", text)  # the examples show the usage
     text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
     text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)

@@ -13,6 +13,7 @@ PAGE = Path(__file__).parent / "reference" / "json.md"
 SCHEMAS = Path(__file__).parent.parent / "hiero" / "assets" / "schemas"
 NAMES = ("steps", "ask", "label", "videos", "search", "annotations", "report", "eval", "extract", "features", "store")
 WIDTH = 110
+NO_BREAK = "\N{NO-BREAK SPACE}"
 HEAD = """\
 # JSON
 
@@ -64,15 +65,18 @@ def find_fields(schema: dict[str, Any]) -> dict[str, Any]:
 def format_json(value: Any, indent: str = "") -> str:
     """JSON with one item per line, except for objects and lists that hold no others or fit into a line."""
     text = json.dumps(value, ensure_ascii=False)
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-    if len(indent) + len(text) <= WIDTH or not any(item and isinstance(item, dict | list) for item in items):
-        lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent} ")
-        return "\n".join(lines).strip()
+    if len(indent) + len(text) <= WIDTH or not isinstance(value, dict | list):
+        return text
     deeper = f"{indent}  "
     names = [f"{json.dumps(name)}: " for name in value] if isinstance(value, dict) else [""] * len(value)
-    formatted = [f"{deeper}{name}{format_json(item, deeper)}" for name, item in zip(names, items, strict=True)]
+    items = list(value.values()) if isinstance(value, dict) else value
+    formatted = [f"{name}{format_json(item, deeper)}" for name, item in zip(names, items, strict=True)]
     start, end = "{}" if isinstance(value, dict) else "[]"
-    return "\n".join([start, ",\n".join(formatted), f"{indent}{end}"])
+    if any(item and isinstance(item, dict | list) for item in items):
+        return "\n".join([start, ",\n".join(f"{deeper}{item}" for item in formatted), f"{indent}{end}"])
+    unbroken = [item.replace(" ", NO_BREAK) for item in formatted]
+    lines = textwrap.wrap(start + ", ".join(unbroken) + end, WIDTH - len(indent))
+    return f"\n{indent} ".join(lines).replace(NO_BREAK, " ")
 
 
 if __name__ == "__main__":

@@ -195,6 +195,12 @@ def test_python_blocks(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "json")], ids=lambda page: page.name)
+def test_json_blocks_can_be_parsed(page):
+    for block in read_blocks(page, "json"):
+        json.loads(block.code)
+
+
 def test_reasons_are_given_for_blocks_that_are_not_run():
     for page in PAGES:
         marks = page.read_text().count("<!-- not run")
