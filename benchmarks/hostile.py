@@ -35,6 +35,10 @@ SLOW = hostile_commands.SLOW_KINDS  # a tenth as many of these
 KINDS: dict[str, Callable[[Path, random.Random], None]] = {**hostile_files.KINDS, **hostile_server.KINDS, **SLOW}
 
 
+class OverLimit(BaseException):
+    """A case takes too long. The program catches an OSError or Exception, but not this."""
+
+
 @dataclass
 class Outcome:
     """What became of the cases of a kind: how many there were, and what is wrong with those that did not behave."""
@@ -61,7 +65,7 @@ def _run_case(case: Callable[[Path, random.Random], None], folder: Path, rng: ra
     """What is wrong, or nothing."""
 
     def interrupt(*_: object) -> None:
-        raise TimeoutError(f"over its limit of {limit_s:.0f} s")
+        raise OverLimit(f"over its limit of {limit_s:.0f} s")
 
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -71,7 +75,9 @@ def _run_case(case: Callable[[Path, random.Random], None], folder: Path, rng: ra
             case(folder, rng)
     except InputError as error:
         return "" if str(error).strip() else "an error without a message"
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also a panic in Rust, which is no Exception
         return f"{type(error).__name__}: {str(error)[:160]!r}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

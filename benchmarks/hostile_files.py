@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
+import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.damage import ODD_TEXTS, damage_bytes, damage_document, damage_json
+from hiero.types import Hierarchy
 
 
 def read_video(folder: Path, rng: random.Random) -> None:
@@ -138,6 +142,112 @@ def read_hierarchy(folder: Path, rng: random.Random) -> None:
         assert write_export(name, hierarchy, folder).stat().st_size > 0
 
 
+def read_steps(folder: Path, rng: random.Random) -> None:
+    """A damaged file of steps, in any format that can be read, is imported or refused."""
+    from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
+
+    names = [name for name in exporter_names() if find_exporter(name).reader is not None]
+    file = write_export(rng.choice(names), _made_hierarchy(rng), folder)
+    data = file.read_bytes()
+    kind = rng.choice(("bytes", "document", "encoding", "entities", "cues", "bytes of another format"))
+    if kind == "document" and file.suffix == ".json":
+        data = damage_document(json.loads(data), rng)
+    elif kind == "encoding":
+        data = f'<?xml version="1.0" encoding="{rng.choice(ENCODINGS)}"?>'.encode() + data[data.find(b"?>") + 2 :]
+    elif kind == "entities":
+        entities = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10 if i else "x" * 10}">' for i in range(12))
+        data = f"<?xml version='1.0'?><!DOCTYPE a [{entities}]><a>&e11;</a>".encode()
+    elif kind == "cues":
+        data = b"WEBVTT\n\n" + b"00:00.000 --> 00:01.000\nx\n\n" * rng.choice((1, 1000, 100_000))
+    elif kind == "bytes of another format":
+        file = file.with_suffix(rng.choice((".json", ".xml", ".eaf", ".vtt", ".srt", ".csv", ".tsv", ".otio")))
+    else:
+        data = rng.choice((b"", b"\xef\xbb\xbf", b"\xff\xfe")) + damage_bytes(data, rng)
+    file.write_bytes(data)
+    hierarchy = read_step_file(file, folder / "v.mp4", 30.0, cut_overlaps=rng.random() < 0.5)
+    assert hierarchy.to_dict()["levels"]
+
+
+def read_odd_file(folder: Path, rng: random.Random) -> None:
+    """What is not a file of the right kind, or not a file at all, is read or refused by each reader."""
+    import hiero
+    from hiero.data.features import read_feature_array
+    from hiero.data.narrations import read_narrations
+    from hiero.evaluation.own_videos import read_annotations
+    from hiero.formats.registry import read_step_file
+    from hiero.formats.transcripts import read_utterances
+    from hiero.storage.files import read_json, read_lines
+
+    readers: dict[str, Callable[[Path], object]] = {
+        ".npy .npz .pt .safetensors": read_feature_array,
+        ".mp4 .mkv": lambda path: hiero.load("raw").read(path),
+        ".csv .jsonl": read_narrations,
+        ".json .eaf .xml .vtt .srt .tsv .otio": lambda path: read_step_file(path, folder / "v.mp4", 30.0),
+        ".srt .vtt": read_utterances,
+        ".txt": read_lines,
+        ".json": rng.choice((read_json, read_annotations)),
+    }
+    suffixes = rng.choice(sorted(readers))
+    path = folder / f"{rng.choice(('v', 'ü', 'a b', '-x', '名'))}{rng.choice(suffixes.split())}"
+    ODD_FILES[rng.choice(sorted(ODD_FILES))](path, rng)
+    readers[suffixes](path)
+
+
+def _write_bomb(path: Path, rng: random.Random) -> None:
+    """An archive that unpacks to a thousand times its size."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("features.npy", "w") as member:
+        for _ in range(rng.choice((1, 40, 300))):
+            member.write(bytes(2**20))
+
+
+def _write_huge(path: Path, rng: random.Random) -> None:
+    """A file that is far larger than any memory, and takes no space on the disk."""
+    path.write_bytes(rng.choice((b"", b"WEBVTT\n", b"[", b"\x93NUMPY\x01\x00v\x00")))
+    os.truncate(path, 2 ** rng.choice((31, 40)))
+
+
+def _write_shape(path: Path, rng: random.Random) -> None:
+    """An array whose header promises more numbers than there are."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10 ** rng.choice((1, 6, 15))}, 1000), }}"
+    data = header.ljust(118).encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(data).to_bytes(2, "little") + data + bytes(400))
+
+
+ENCODINGS = ("rot13", "zlib", "hex", "base64", "utf-16", "utf-7", "idna", "undefined", "latin-1", "x" * 1000, "")
+ODD_FILES: dict[str, Callable[[Path, random.Random], object]] = {
+    "missing": lambda path, rng: None,
+    "folder": lambda path, rng: path.mkdir(),
+    "pipe that nobody writes": lambda path, rng: os.mkfifo(path),
+    "link to nothing": lambda path, rng: path.symlink_to("nothing"),
+    "link to itself": lambda path, rng: path.symlink_to(path.name),
+    "device": lambda path, rng: path.symlink_to(rng.choice(("/dev/null", "/dev/zero", "/dev/urandom"))),
+    "empty": lambda path, rng: path.touch(),
+    "noise": lambda path, rng: path.write_bytes(rng.randbytes(rng.choice((1, 100, 10_000)))),
+    "text": lambda path, rng: path.write_bytes(rng.choice(ODD_TEXTS).encode("utf-8", "surrogatepass")),
+    "nested": lambda path, rng: path.write_bytes(rng.choice((b"[", b"<a>", b'{"a":')) * 100_000),
+    "one long line": lambda path, rng: path.write_bytes(b"video,time_s,text\n" + b"a" * 3_000_000),
+    "archive": _write_bomb,
+    "shape": _write_shape,
+    "huge": _write_huge,
+}
+
+
+def _made_hierarchy(rng: random.Random) -> Hierarchy:
+    """Two levels of steps with odd names, 30 s."""
+    edges = [0.0, 4.0, 9.5, 17.0, 30.0]
+    levels = []
+    for number, level in enumerate(([0.0, 9.5, 30.0], edges)):
+        steps = [
+            {"id": f"{number}.{i}", "start_s": start_s, "end_s": end_s, "thread": i, "label": rng.choice(STEP_NAMES)}
+            for i, (start_s, end_s) in enumerate(pairwise(level))
+        ]
+        levels.append({"level": number, "steps": steps})
+    return Hierarchy.from_dict({"version": 1, "video": "v.mp4", "model": "m", "duration_s": 30.0, "levels": levels})
+
+
+STEP_NAMES = ("boil", "wash", None, "<b>&amp;", "=1+1", '"', "a --> b", "🍳")
+
+
 _VIDEOS: dict[str, bytes] = {}
 
 
@@ -184,4 +294,6 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "annotations": read_annotations,
     "models": read_model,
     "hierarchies": read_hierarchy,
+    "step-files": read_steps,
+    "odd-files": read_odd_file,
 }
