@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -31,8 +32,14 @@ from hiero.errors import InputError
 
 LIMIT_S = 30.0  # of a case within this process
 SLOW_LIMIT_S = 360.0
+MAX_BYTES = 16 * 2**30  # address space of this process
 SLOW = hostile_commands.SLOW_KINDS  # a tenth as many of these
-KINDS: dict[str, Callable[[Path, random.Random], None]] = {**hostile_files.KINDS, **hostile_server.KINDS, **SLOW}
+KINDS: dict[str, Callable[[Path, random.Random], None]] = {
+    **hostile_files.KINDS,
+    **hostile_server.KINDS,
+    **hostile_commands.KINDS,
+    **SLOW,
+}
 
 
 class OverLimit(BaseException):
@@ -111,6 +118,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--cases", type=int, default=250)
     args = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))  # a case that wants more fails
     outcomes = []
     with own_home():
         for kind in [args.kind] if args.kind else KINDS:

@@ -15,11 +15,12 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_utterances, transcript_video
-from hiero.storage.files import parse_json, read_lines
+from hiero.storage.files import check_fits, parse_json, read_lines
 from hiero.types import Narration, format_count
 
 MIN_SPOKEN_WORDS = 3  # shorter utterances ("okay", "right here") do not describe an action
 MAX_EXAMPLES = 3  # examples in the summary for each reason
+MAX_HEADER = 2**16  # characters
 EGOCLIP_COLUMNS = {"video_uid", "narration_time", "clip_text"}
 
 
@@ -75,6 +76,7 @@ def read_narrations(path: Path | str) -> Narrations:
     if path.suffix not in (".csv", ".tsv", ".jsonl"):
         expected = "EgoClip's csv, a .csv or .jsonl, a transcript, or a folder of transcripts"
         raise InputError(f"{path}: unknown kind of narration file; expected {expected}")
+    check_fits(path.stat().st_size, f"{path}: its text")
     narrations = Narrations()
     rows = _json_rows(path, narrations) if path.suffix == ".jsonl" else _table_rows(path, narrations)
     try:
@@ -134,7 +136,7 @@ def read_skip_list(path: Path | str) -> frozenset[str]:
 def _table_rows(path: Path, narrations: Narrations) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and rows of a table. The columns of EgoClip are renamed, and bad lines are counted."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        header = file.readline().rstrip("\r\n").removeprefix("\ufeff")
+        header = file.readline(MAX_HEADER).rstrip("\r\n").removeprefix("\ufeff")
         delimiter = "\t" if "\t" in header else ","
         columns = next(csv.reader([header], delimiter=delimiter), [])
         is_egoclip = set(columns) >= EGOCLIP_COLUMNS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ ASSETS = Path(__file__).parent.parent / "assets"
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAX_MEMORY_SHARE = 0.5  # part of the free memory that one file may take: computing on it needs memory too
 GIB = 2**30
+PARSED_SIZE = 8  # memory of parsed JSON or of a list of lines, compared with the bytes of the file
+SHELL_PIPES = ("/dev/fd/", "/dev/stdin")  # somebody writes to these; reading from others could wait for ever
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -89,6 +92,11 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def _read_bytes(path: Path, size: int = -1, hint: str = "") -> bytes:
     try:
+        info = path.stat()
+        if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) or str(path).startswith(SHELL_PIPES)):
+            raise InputError(f"{path}: a pipe or a device, not a file; write its content to a file first")
+        if size < 0:
+            check_fits(PARSED_SIZE * info.st_size, f"{path}: its content")
         with path.open("rb") as file:
             return file.read(size)
     except OSError as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,14 @@ def test_cells_and_lines_without_end(tmp_path):
     narrations = read_narrations(tmp_path / "deep.jsonl")
     assert len(narrations) == 1
     assert dict(narrations.left_out) == {"not JSON": 1, "no time": 1}
+
+
+@pytest.mark.parametrize("name", ["n.csv", "n.jsonl"])
+def test_a_file_larger_than_the_memory_is_refused_unread(tmp_path, name):
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 2**42)
+    with pytest.raises(InputError, match="its text would take 4096.0 GiB of memory"):
+        read_narrations(tmp_path / name)
 
 
 def test_transcripts_are_narrations(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hiero.storage.files import (
     load_tensors,
     parse_json,
     read_json,
+    read_lines,
     save_arrays,
     save_tensors,
 )
@@ -81,6 +83,28 @@ def test_json_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.json").write_bytes(b'"\xe9"')
     with pytest.raises(InputError, match=r"latin\.json: not JSON"):
         read_json(tmp_path / "latin.json")
+
+
+@pytest.mark.parametrize("read", [read_json, read_lines])
+def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path, read):
+    """Opening a pipe waits for somebody who writes to it; a device has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(InputError, match="a pipe or a device, not a file"):
+            read(tmp_path / name)
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**42)
+    with pytest.raises(InputError, match="of memory"):
+        read(tmp_path / "sparse")
+
+
+def test_a_pipe_of_the_shell_is_read():
+    output, inside = os.pipe()
+    os.write(inside, b"boil\nwash\n")
+    os.close(inside)
+    assert read_lines(Path(f"/dev/fd/{output}")) == ["boil", "wash"]
+    os.close(output)
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(monkeypatch):
