@@ -17,7 +17,7 @@ from fastapi import Body, Header, Path, Query, Response
 from hiero.decoding.decode import probe
 from hiero.decoding.recordings import VIDEO_SUFFIXES
 from hiero.errors import InputError
-from hiero.serve.edits import Edits, Versions, clear_stale
+from hiero.serve.edits import SavedSteps, Versions, clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, READS, Context, FoundEntry, role_router
@@ -53,8 +53,8 @@ async def save(
     video = await context.open_video(entry)
     expected = parse_etags(if_match, ())
 
-    def save() -> Edits:
-        edits = context.library.edits.save(entry, document, video.duration_s, expected, context.user.name)
+    def save() -> SavedSteps:
+        edits = context.library.save_edits(entry, document, video, expected, context.user.name)
         context.record("save edits", entry.id, f"{entry.name}, version {edits.version}")
         return edits
 
@@ -69,6 +69,7 @@ async def forget(context: Context, entry: FoundEntry, if_match: IfMatch = None) 
 
     def forget() -> None:
         context.library.edits.delete(entry, parse_etags(if_match, None), context.user.name)
+        context.library.update_corpus(entry)
         context.record("forget edits", entry.id, entry.name)
 
     await context.run(forget)
@@ -91,8 +92,9 @@ async def restore(
 ) -> dict[str, Any]:
     """Restore the edits of an earlier save. If-Match works as for saving."""
 
-    def restore() -> Edits | None:
+    def restore() -> SavedSteps | None:
         edits = context.library.edits.restore(entry, number, parse_etags(if_match, ()), context.user.name)
+        context.library.update_corpus(entry)
         context.record("restore edits", entry.id, f"{entry.name}, save {number}")
         return edits
 

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import threading
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hiero.errors import InputError
-from hiero.formats.hiero_json import EDITS_SUFFIX, edits_file, encode_edits, parse_hierarchy
+from hiero.formats.hiero_json import (
+    EDITS_SUFFIX,
+    delete_edits,
+    encode_edits,
+    find_edits,
+    has_stored_edits,
+    parse_hierarchy,
+    read_edits,
+    write_edits,
+)
 from hiero.serve.entries import Entry
 from hiero.serve.state import SavedEdit, State
-from hiero.storage.files import parse_json, write_bytes
-from hiero.types import Hierarchy
+from hiero.storage.files import parse_json
+from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step
 
 VERSION_LENGTH = 32
 MAX_HISTORY = 500  # number of listed saves
 PRESENCE_S = 45.0  # time after which a silent page counts as closed; pages send a signal every 15 s
 # Name of a temporary file of a save or an upload.
 PART_NAME = re.compile(rf"\.(.+{re.escape(EDITS_SUFFIX)}\.[a-z0-9_]{{8}}|[0-9a-f]{{16}})\.part")
+DAMAGED = "damaged"  # version of edits that cannot be read
 STALE_S = 2 * 3600.0  # age of a temporary file that nobody writes any more
 
 Versions = Collection[str] | None  # versions that may be replaced; empty: no edits exist, None: any
@@ -38,7 +48,7 @@ class ConflictError(Exception):
 
 
 @dataclass(frozen=True)
-class Edits:
+class SavedSteps:
     """Edited steps and their version."""
 
     hierarchy: Hierarchy
@@ -46,32 +56,35 @@ class Edits:
 
 
 class EditStore:
-    """Edits in a persistent state, with their history, or else in a file next to each video.
+    """Edits in a persistent state, with their history, or else in files, as the commands read and write them.
 
-    With a state, a file next to the video is used until the first save.
+    With a state, files are used until the first save. A save also writes the file that belongs to the
+    content of the video, so that the commands use the same steps.
     """
 
     def __init__(self, state: State | None = None, write_files: bool = False) -> None:
         self.state = state or State()
         self.has_history = self.state.is_persistent
-        self.write_files = write_files or not self.has_history
+        self.write_files = write_files or not self.has_history  # next to the videos
+        self._keys: dict[str, str | None] = {}  # contents of entries, as far as they were needed
         self._lock = threading.Lock()  # held while a version is compared and replaced
 
-    def read(self, entry: Entry) -> Edits | None:
+    def read(self, entry: Entry) -> SavedSteps | None:
         """The current edits, if there are any."""
-        content = self._read_content(entry)
-        return None if content is None else _parse_edits(entry, content)
+        last = self.state.last_edit(entry.id)
+        if last is not None:
+            return None if last.version is None else SavedSteps(self._read_save(entry, last.id), last.version)
+        found = read_edits(entry.path, self._find_key(entry) if has_stored_edits() else None)
+        return None if found is None else SavedSteps(found.hierarchy, version_of(encode_edits(found.hierarchy)))
 
     def exists(self, entry: Entry) -> bool:
         last = self.state.last_edit(entry.id)
-        return edits_file(entry.path).is_file() if last is None else last.version is not None
+        return bool(find_edits(entry.path, self._keys.get(entry.id))) if last is None else last.version is not None
 
-    def save(self, entry: Entry, document: Any, duration_s: float, expected: Versions, user: str = "") -> Edits:
+    def save(self, entry: Entry, hierarchy: Hierarchy, expected: Versions, user: str = "") -> SavedSteps:
         """Save edited steps. Raises ConflictError if the current edits have another version than expected."""
-        hierarchy = parse_hierarchy(document, duration_s)
-        content = encode_edits(hierarchy)
-        self._replace(entry, content, expected, user)
-        return Edits(hierarchy, version_of(content))
+        self._replace(entry, hierarchy, expected, user)
+        return SavedSteps(hierarchy, version_of(encode_edits(hierarchy)))
 
     def delete(self, entry: Entry, expected: Versions = None, user: str = "") -> None:
         self._replace(entry, None, expected, user)
@@ -82,77 +95,89 @@ class EditStore:
             raise InputError("this server keeps no history of edits; start it with --state FOLDER")
         return self.state.edit_history(entry.id, MAX_HISTORY)
 
-    def restore(self, entry: Entry, number: int, expected: Versions, user: str = "") -> Edits | None:
+    def restore(self, entry: Entry, number: int, expected: Versions, user: str = "") -> SavedSteps | None:
         """Restore the edits of an earlier save. This is a new save, so it can be undone."""
-        if number not in {save.id for save in self.history(entry)}:
+        versions = {save.id: save.version for save in self.history(entry)}
+        if number not in versions:
             raise InputError(f"this video has no saved version {number}")
-        content = self.state.edit_content(entry.id, number)
-        edits = None if content is None else _parse_edits(entry, content)
-        self._replace(entry, content, expected, user)
-        return edits
+        if versions[number] is None:
+            self.delete(entry, expected, user)
+            return None
+        return self.save(entry, self._read_save(entry, number), expected, user)
 
-    def _replace(self, entry: Entry, content: bytes | None, expected: Versions, user: str) -> None:
+    def _replace(self, entry: Entry, hierarchy: Hierarchy | None, expected: Versions, user: str) -> None:
         """Replace or delete the edits if their version is expected."""
+        current: SavedSteps | None = None
         with self._lock:
-            current = self._read_content(entry)
-            if content == current:  # a repeated request whose response was lost
+            try:
+                current = self.read(entry)
+                version = None if current is None else current.version
+            except InputError:  # a damaged file can also be replaced
+                version = DAMAGED
+            if version == (None if hierarchy is None else version_of(encode_edits(hierarchy))):
+                return  # a repeated request whose response was lost
+            if expected is None or (not expected if version is None else version in expected):
+                self._write(entry, current, hierarchy, user)
                 return
-            if expected is None or (not expected if current is None else version_of(current) in expected):
-                self._write_content(entry, content, user)
-                return
-        if current is None:
+        if version is None:
             raise ConflictError("someone else has deleted the edits of this video in the meantime", None, None)
-        hierarchy = None
-        with suppress(InputError):  # a damaged file can also be replaced
-            hierarchy = _parse_edits(entry, current).hierarchy
         message = (
             "someone else has edited this video in the meantime; send the new ETag as If-Match to replace the edits"
         )
-        raise ConflictError(message, version_of(current), hierarchy)
+        raise ConflictError(message, version, None if current is None else current.hierarchy)
 
-    def _read_content(self, entry: Entry) -> bytes | None:
-        last = self.state.last_edit(entry.id)
-        return _read_file(entry) if last is None else self.state.edit_content(entry.id, last.id)
-
-    def _write_content(self, entry: Entry, content: bytes | None, user: str) -> None:
+    def _write(self, entry: Entry, current: SavedSteps | None, hierarchy: Hierarchy | None, user: str) -> None:
         if self.has_history:
-            if self.state.last_edit(entry.id) is None and (earlier := _read_file(entry)) is not None:
-                self._add(entry, earlier, "")  # so that it can be restored
-            self._add(entry, content, user)
-        if self.write_files:
-            try:
-                _write_file(entry, content)
-            except OSError as error:  # for example a read-only folder
-                if not self.has_history:  # otherwise the file is only a copy
-                    message = f"cannot save the edits next to the video ({error.strerror})"
-                    raise InputError(f"{message}; start the server with --state FOLDER") from error
+            if self.state.last_edit(entry.id) is None and current is not None:
+                self._add(entry, current.hierarchy, "")  # so that the steps in the file can be restored
+            self._add(entry, hierarchy, user)
+        path, key = entry.path if self.write_files else None, self._find_key(entry)
+        try:
+            if hierarchy is None:
+                delete_edits(path, key)
+            else:
+                write_edits(path, key, hierarchy)
+        except OSError as error:  # for example a read-only folder
+            if not self.has_history:  # otherwise the files are only copies
+                message = f"cannot save the edits next to the video ({error.strerror})"
+                raise InputError(f"{message}; start the server with --state FOLDER") from error
 
-    def _add(self, entry: Entry, content: bytes | None, user: str) -> None:
-        """Add content to the history."""
-        if content is None:
+    def _add(self, entry: Entry, hierarchy: Hierarchy | None, user: str) -> None:
+        """Add steps, or their deletion, to the history."""
+        if hierarchy is None:
             self.state.add_edit(entry.id, None, None, 0, user)
             return
-        num_steps = 0
-        with suppress(InputError):  # a damaged file is kept as well
-            num_steps = len(_parse_edits(entry, content).hierarchy.levels[-1])
-        self.state.add_edit(entry.id, version_of(content), content, num_steps, user)
+        content = encode_edits(hierarchy)
+        self.state.add_edit(entry.id, version_of(content), content, len(hierarchy.levels[-1]), user)
+
+    def _read_save(self, entry: Entry, number: int) -> Hierarchy:
+        try:
+            return parse_hierarchy(parse_json(self.state.edit_content(entry.id, number) or b""))
+        except ValueError as error:
+            raise InputError(f"{entry.name}: save {number} is damaged ({error})") from error
+
+    def _find_key(self, entry: Entry) -> str | None:
+        """The key of the content of a video, None if it is missing or not downloaded."""
+        try:
+            self._keys[entry.id] = entry.source.known_key()
+        except OSError:
+            self._keys[entry.id] = None
+        return self._keys[entry.id]
 
 
-def _read_file(entry: Entry) -> bytes | None:
-    file = edits_file(entry.path)
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from error
+def mark_origins(hierarchy: Hierarchy, known: Iterable[Hierarchy]) -> Hierarchy:
+    """Steps of a known hierarchy keep their origin. All others come from a person, as do names that are new."""
+    by_label: dict[str | None, list[Step]] = {}
+    for step in itertools.chain.from_iterable(known):
+        by_label.setdefault(step.label, []).append(step)
 
+    def mark(step: Step) -> Step:
+        for other in by_label.get(step.label, ()):
+            if max(abs(step.start_s - other.start_s), abs(step.end_s - other.end_s)) <= BOUNDARY_TOLERANCE_S:
+                return replace(step, origin=other.origin, probability=other.probability)
+        return replace(step, origin="person", probability=step.probability if step.label in by_label else None)
 
-def _write_file(entry: Entry, content: bytes | None) -> None:
-    if content is None:
-        edits_file(entry.path).unlink(missing_ok=True)
-    else:
-        write_bytes(edits_file(entry.path), content)
+    return replace(hierarchy, levels=tuple(tuple(map(mark, level)) for level in hierarchy.levels))
 
 
 class Presence:
@@ -183,11 +208,3 @@ def clear_stale(folders: Iterable[Path]) -> None:
             for file in folder.iterdir():
                 if PART_NAME.fullmatch(file.name) and time.time() - file.lstat().st_mtime > STALE_S:
                     file.unlink(missing_ok=True)
-
-
-def _parse_edits(entry: Entry, content: bytes) -> Edits:
-    try:
-        document = parse_json(content)
-    except ValueError as error:
-        raise InputError(f"{entry.path.name}{EDITS_SUFFIX}: not JSON ({error})") from error
-    return Edits(parse_hierarchy(document, None), version_of(content))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +24,8 @@ from hiero.decoding.recordings import NoFilesError, find_recordings, is_collecti
 from hiero.engine import Engine, Video, engine_for
 from hiero.errors import InputError
 from hiero.evaluation.own_videos import read_annotations
-from hiero.serve.edits import EditStore
+from hiero.formats.hiero_json import parse_hierarchy
+from hiero.serve.edits import EditStore, SavedSteps, Versions, mark_origins
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
@@ -77,6 +80,11 @@ class OpenVideos:
                 del cached[next(iter(cached))]
         return hierarchy
 
+    def known_steps(self, video: Video) -> list[Hierarchy]:
+        """The hierarchies of a video that are in memory."""
+        with self._lock:
+            return list(self._hierarchies.get(video, {}).values())
+
     def forget_steps(self) -> None:
         with self._lock:
             self._hierarchies.clear()
@@ -102,6 +110,7 @@ class Library:
     _ids_by_name: dict[str, str] = field(default_factory=dict)
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
+    _corpus_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def main_model(self) -> str:
@@ -202,7 +211,7 @@ class Library:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
         if self.reader is not None and not self.is_read(entry):
             self.reader(entry, progress or no_progress)
-        record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+        record = self._find_record(entry)
         is_indexed = record is not None and record.path == entry.source.name
         if self.adds_to_corpus and record is not None and not is_indexed:
             raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
@@ -210,8 +219,36 @@ class Library:
         if self.corpus is not None and (is_indexed or self.adds_to_corpus):
             settings = IndexSettings(labels=self.labels)
             add_video(self.corpus, self.main_engine, entry.source, lambda _: video, settings, entry.name)
+            if self.edits.exists(entry):
+                self.update_corpus(entry)
         num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
         self._update(entry.id, num_steps=num_steps)
+
+    def _find_record(self, entry: Entry) -> IndexedVideo | None:
+        return None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+
+    def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
+        """Save steps as a person edited them, also in the corpus."""
+        hierarchy, known = parse_hierarchy(document, video.duration_s), self.videos.known_steps(video)
+        with suppress(InputError):  # damaged edits can be replaced
+            current = self.edits.read(entry)
+            known = known if current is None else [current.hierarchy, *known]
+        edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
+        self.update_corpus(entry)
+        return edits
+
+    def update_corpus(self, entry: Entry) -> None:
+        """Write the current steps of a video to the corpus, if it is there. Errors are logged: the edits are saved."""
+        record = self._find_record(entry)
+        if self.corpus is None or record is None or record.path != entry.source.name:
+            return
+        try:
+            with self._corpus_lock:
+                edits, video = self.edits.read(entry), self.read(entry)
+                steps = self.steps(video, None) if edits is None else edits.hierarchy
+                self.corpus.add(video, steps, entry.name, record.sha256, record.transcripts)
+        except (InputError, OSError) as error:
+            logging.getLogger(__name__).warning("hiero: %s is not up to date in the corpus: %s", entry.name, error)
 
 
 @lru_cache(maxsize=100_000)

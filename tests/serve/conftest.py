@@ -99,4 +99,6 @@ def library(world):
     library.add(world.root / "new.mp4")
     yield library
     for entry in library.entries.values():
-        library.edits.delete(entry)
+        if library.edits.exists(entry):
+            library.edits.delete(entry)
+            library.update_corpus(entry)

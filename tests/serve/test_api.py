@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -232,13 +233,64 @@ def test_edits_that_cannot_be_written(client, tea, world, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
-    monkeypatch.setattr("hiero.serve.edits.write_bytes", write_bytes)
+    monkeypatch.setattr("hiero.formats.hiero_json.write_bytes", write_bytes)
     answer = client.put(f"/api/videos/{tea}/edits", json=steps)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("cannot save the edits next to the video (Permission denied); ")
+    monkeypatch.undo()
     (world.root / "tea.mp4.hiero.json").mkdir()
-    assert client.get(f"/api/videos/{tea}/edits").status_code == 400
+    assert client.put(f"/api/videos/{tea}/edits", json=steps).status_code == 200  # stored by the content of the video
+    assert client.get(f"/api/videos/{tea}/edits").status_code == 200
     (world.root / "tea.mp4.hiero.json").rmdir()
+
+
+def test_who_made_a_step(client, tea):
+    """A changed step comes from a person, whatever the client says; the others come from the model."""
+    edits = f"/api/videos/{tea}/edits"
+    steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    finest = steps["levels"][1]["steps"]
+    finest[0]["label"], finest[0]["probability"] = "flox the wemble", 0.9
+    assert {step["origin"] for step in finest} == {"model"}
+    version = client.put(edits, json=steps).headers["etag"]
+    saved = client.get(edits).json()["levels"][1]["steps"]
+    assert [step["origin"] for step in saved] == ["person", "model", "model", "model"]
+    assert saved[0]["probability"] is None
+    boundary_s = finest[1]["end_s"] + 0.5
+    finest[1]["end_s"] = finest[2]["start_s"] = boundary_s
+    steps["levels"][0]["steps"] = [{**steps["levels"][0]["steps"][0], "id": "all", "end_s": steps["duration_s"]}]
+    for step in finest:
+        step["parent"] = "all"
+    client.put(edits, json=steps, headers={"If-Match": version})
+    saved = client.get(edits).json()["levels"][1]["steps"]
+    assert [step["origin"] for step in saved] == ["person", "person", "person", "model"]
+
+
+def test_edits_are_in_the_corpus(client, library, tea):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    steps["levels"][1]["steps"][0]["label"] = "flox the wemble"
+
+    def label_in_corpus():
+        return client.get("/api/search/like", params={"video": "tea", "t": 1, "level": 1}).json()["step"]["label"]
+
+    assert label_in_corpus() != "flox the wemble"
+    client.put(f"/api/videos/{tea}/edits", json=steps)
+    assert label_in_corpus() == "flox the wemble"
+    library.index(library.find(tea))
+    assert label_in_corpus() == "flox the wemble"
+    client.delete(f"/api/videos/{tea}/edits")
+    assert label_in_corpus() != "flox the wemble"
+
+
+def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    steps["levels"][0]["steps"][0]["label"] = "flox the wemble"
+    client.put(f"/api/videos/{tea}/edits", json=steps)
+    shutil.copy(world.videos[0], tmp_path / "moved.mp4")
+    second = open_library([str(tmp_path / "moved.mp4")], library.engines)
+    with TestClient(create_app(second), base_url="http://localhost") as moved:
+        (entry,) = second.entries.values()
+        assert moved.get(f"/api/videos/{entry.id}/edits").json()["levels"][0]["steps"][0]["label"] == "flox the wemble"
+        assert moved.get(f"/api/videos/{entry.id}").json()["edited"]
 
 
 def test_edits_that_make_no_sense_are_refused(client, tea):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 from fastapi.testclient import TestClient
 
 from hiero.formats.hiero_json import edits_file
 from hiero.serve.app import create_app
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import State
+from hiero.serve.state import FILE_NAME, State
 from hiero.serve.users import token_digest
 
 
@@ -87,6 +91,26 @@ def test_files_of_earlier_days_count_until_the_first_save(library, state):
         client.put(f"{url}/edits", json=rename(steps, "both"), headers=by("anna", version))
         assert "both" in edits_file(entry.path).read_text()
     edits_file(entry.path).unlink()
+
+
+def test_a_state_of_the_previous_version(library, tmp_path):
+    """state_version_1.sql was written before steps had an origin and a probability."""
+    entry = library.find_by_name("tea")
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.executescript(Path(__file__).with_name("state_version_1.sql").read_text().replace("VIDEO", entry.id))
+    url = f"/api/videos/{entry.id}"
+    with connect(library, State(tmp_path)) as client:
+        answer = client.get(f"{url}/edits", headers=by("anna"))
+        steps = answer.json()["levels"][0]["steps"]
+        assert [(step["label"], step["origin"], step["probability"]) for step in steps] == [
+            ("flox the wemble", "person", None),
+            ("open the fridge", "model", 0.42),
+        ]
+        assert [save["user"] for save in client.get(f"{url}/history", headers=by("anna")).json()] == ["anna"]
+        assert [job["state"] for job in client.get("/api/jobs", headers=by("anna")).json()] == ["done"]
+        document = rename(answer.json(), "new")
+        version = answer.headers["etag"]
+        assert client.put(f"{url}/edits", json=document, headers=by("anna", version)).status_code == 200
 
 
 def test_who_else_is_at_work(library, state):

@@ -42,6 +42,12 @@ export const thumbnailUrl = (id, time) => `api/videos/${id}/picture?t=${Math.max
 // A number with its noun: "1 step", "2 steps".
 export const formatCount = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
+// The name of a step, or its number, which counts from 1.
+export const stepTitle = (label, number) => label || `Step ${number}`;
+
+const LEVEL_NAMES = [["Steps"], ["Coarse steps", "Fine steps"], ["Coarse steps", "Medium steps", "Fine steps"]];
+export const levelName = (level, numLevels) => LEVEL_NAMES[numLevels - 1]?.[level] ?? `Level ${level + 1} of ${numLevels}`;
+
 // m:ss, or h:mm:ss for an hour or more.
 export function formatTime(seconds) {
   const s = Math.round(seconds), m = Math.floor(s / 60);

@@ -1,5 +1,5 @@
 // The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
-import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, percent, sendJson, threadColour, thumbnailUrl } from "./api.js";
+import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, percent, sendJson, stepTitle, threadColour, thumbnailUrl } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { Presence, showHistory, showSignIn, showUser } from "./people.js";
 import { Player } from "./player.js";
@@ -125,13 +125,16 @@ async function showResults(q, view) {
   if (view !== state.view) return;
   document.title = `${q} · hiero`;
   $("results").hidden = false;
-  $("results-title").textContent = hits.length ? `Results for “${q}” in all videos` : `No results for “${q}”`;
-  $("hits").replaceChildren(...hits.map(hit => createHitCard(hit, q)));
+  const likely = hits.filter(isLikely);
+  $("results-title").textContent = likely.length ? `Results for “${q}” in all videos` : `“${q}” is probably not in these videos`;
+  $("hits").replaceChildren(...likely.map(hit => createHitCard(hit, q)));
 }
+
+const isLikely = hit => hit.probability >= state.server.search_threshold;
 
 const createHitCard = (hit, q) => createCard(
   hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
-  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, hit.label || `Step ${hit.step}`,
+  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, stepTitle(hit.label, /\d+$/.exec(hit.step)?.[0] ?? hit.step),
   `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${percent(hit.probability)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
 
 async function showVideo(id, { q, t }, view) {
@@ -299,7 +302,7 @@ function stopThread() {
 
 function onStepSelected(step) {
   for (const id of ["rename", "split", "merge", "earlier", "later"]) $(id).disabled = false;
-  $("now").textContent = `${step.label || `Step ${step.id}`} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
+  $("now").textContent = `${stepTitle(step.label, timeline.byId.get(step.id).index + 1)} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
   if (state.server.corpus) showSimilarSteps(step);
 }
 
@@ -308,8 +311,9 @@ async function showSimilarSteps(step) {
   try {
     const { hits } = await getJson(`search/like?video=${encodeURIComponent(state.video.name)}&t=${middle.toFixed(1)}&n=${NUM_SIMILAR}&level=${level}`);
     if (view !== state.view || timeline.selectedId !== step.id) return;
-    $("same-title").hidden = !hits.length;
-    $("same").replaceChildren(...hits.map(hit => createHitCard(hit, "")));
+    const likely = hits.filter(isLikely);
+    $("same-title").hidden = !likely.length;
+    $("same").replaceChildren(...likely.map(hit => createHitCard(hit, "")));
   } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // for example if the video is not in the corpus
 }
 
@@ -346,10 +350,11 @@ function onTimeChange(time) {
 async function showAnswers(q, view) {
   const answer = await getJson(`videos/${state.video.id}/ask?q=${encodeURIComponent(q)}&n=5`);
   if (view !== state.view) return;
-  timeline.showMatches(answer.matches);
+  const matches = answer.present ? answer.matches : [];
+  timeline.showMatches(matches);
   $("answers-title").hidden = false;
   $("answers-title").textContent = !answer.present ? `“${q}” is probably not in this video` : `Results for “${q}”`;
-  $("answers").replaceChildren(...answer.matches.map(match => {
+  $("answers").replaceChildren(...matches.map(match => {
     const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${percent(match.probability)}` }));
     if (match.quote) button.title = `“${match.quote}”`;
     button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };

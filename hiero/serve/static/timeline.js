@@ -1,5 +1,5 @@
 // The timeline: rows are levels, colours are threads. Hovering shows a thumbnail, a click seeks, arrow keys move.
-import { $, createElement, formatTime, threadColour, thumbnailUrl } from "./api.js";
+import { $, createElement, formatTime, levelName, stepTitle, threadColour, thumbnailUrl } from "./api.js";
 
 const NUM_TICKS = 6;  // ticks of the time axis after 0
 const TOOLTIP_MARGIN = 8;  // pixels between the tooltip and the step or the edge of the window
@@ -22,9 +22,9 @@ export class Timeline {
     this.buttons = new Map(); this.byId = new Map();
     this.root.replaceChildren();
     hierarchy.levels.forEach(({ steps }, level) => {
-      const row = createElement("div", { className: "row", role: "group", "aria-label": `Level ${level + 1} of ${hierarchy.levels.length}` });
+      const row = createElement("div", { className: "row", role: "group", "aria-label": levelName(level, hierarchy.levels.length) });
       steps.forEach((step, index) => {
-        const button = this.stepButton(step, step.label || `Step ${step.id}`);
+        const button = this.stepButton(step, stepTitle(step.label, index + 1));
         button.tabIndex = -1;
         button.addEventListener("click", () => { this.select(step.id); this.onSeek(step.start_s); });
         this.buttons.set(step.id, button);
@@ -69,7 +69,7 @@ export class Timeline {
     this.root.append(createElement("div", { className: "row-name", textContent: name }));
     const row = createElement("div", { className: `row extra ${className}`, role: "group", "aria-label": name });
     steps.forEach((step, index) => {
-      const button = this.stepButton(step, step.label || step.text || `Step ${step.id ?? ""}`);
+      const button = this.stepButton(step, stepTitle(step.label || step.text, index + 1));
       button.tabIndex = index ? -1 : 0;
       button.addEventListener("click", () => this.onSeek(step.start_s));
       row.append(button);
