@@ -23,6 +23,7 @@ from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, role_router
+from hiero.steps.calibration import SEARCH_THRESHOLD
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
 from hiero.types import Hierarchy, VideoFile, check_text, file_fields
 from hiero.vectors import unit_vectors
@@ -55,6 +56,7 @@ async def server(context: Context) -> dict[str, Any]:
         "models": list(library.engines),
         "corpus": library.corpus is not None,
         "words": library.main_engine.has_text,
+        "search_threshold": SEARCH_THRESHOLD,  # less probable hits are probably wrong
         "exports": exporter_names(),
         "uploads": context.services.settings.upload is not None,
         "history": library.edits.has_history,

@@ -49,6 +49,7 @@ def tea(library):
 def test_videos_and_their_steps(client, tea):
     assert {video["name"] for video in client.get("/api/videos").json()["videos"]} == {"tea", "bike", "new"}
     assert client.get("/api/server").json()["models"] == ["raw", "model"]
+    assert 0 < client.get("/api/server").json()["search_threshold"] < 1
     video = client.get(f"/api/videos/{tea}").json()
     assert (video["playable"], video["pictures"], video["truth"]) == (True, True, True)
     assert video["duration_s"] == pytest.approx(30, abs=0.2)
