@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
@@ -226,6 +227,15 @@ class Library:
 
     def _find_record(self, entry: Entry) -> IndexedVideo | None:
         return None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+
+    def with_edits(self, entry: Entry, video: Video) -> Video:
+        """A view of a video whose answers use the names that people gave to its steps."""
+        edits = self.edits.read(entry) if self.edits.exists(entry) else None
+        if edits is None:
+            return video
+        edited = copy.copy(video)
+        edited.edits = edits.hierarchy
+        return edited
 
     def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
         """Save steps as a person edited them, also in the corpus."""

@@ -127,7 +127,15 @@ async function showResults(q, view) {
   $("results").hidden = false;
   const likely = hits.filter(isLikely);
   $("results-title").textContent = likely.length ? `Results for “${q}” in all videos` : `“${q}” is probably not in these videos`;
-  $("hits").replaceChildren(...likely.map(hit => createHitCard(hit, q)));
+  showLikely("hits", likely, hits, shown => $("hits").replaceChildren(...shown.map(hit => createHitCard(hit, q))));
+}
+
+// Shows the likely results, and a button that shows all of them if there are no likely ones.
+function showLikely(id, likely, all, show) {
+  const button = $(`${id}-all`);
+  button.hidden = likely.length > 0 || !all.length;
+  button.onclick = () => { button.hidden = true; show(all); };
+  show(likely);
 }
 
 const isLikely = hit => hit.probability >= state.server.search_threshold;
@@ -151,7 +159,7 @@ async function showVideo(id, { q, t }, view) {
   if (view !== state.view) return;
   if (t && (isNew || t !== state.linkedTime)) seek(t, false);
   state.linkedTime = t;
-  if (q) await showAnswers(q, view); else { timeline.showMatches([]); $("answers").replaceChildren(); $("answers-title").hidden = true; }
+  if (q) await showAnswers(q, view); else { timeline.showMatches([]); $("answers").replaceChildren(); $("answers-title").hidden = $("answers-all").hidden = true; }
 }
 
 // Clears what was shown for the previous video and loads this one into the player.
@@ -164,7 +172,7 @@ function resetVideo(video) {
   timeline.clear(); matrix.clear();
   timeline.files = video.files;
   $("threads").replaceChildren(); $("answers").replaceChildren(); $("same").replaceChildren();
-  $("answers-title").hidden = $("same-title").hidden = true;
+  $("answers-title").hidden = $("answers-all").hidden = $("same-title").hidden = true;
 }
 
 // Processing of new videos
@@ -350,16 +358,19 @@ function onTimeChange(time) {
 async function showAnswers(q, view) {
   const answer = await getJson(`videos/${state.video.id}/ask?q=${encodeURIComponent(q)}&n=5`);
   if (view !== state.view) return;
-  const matches = answer.present ? answer.matches : [];
-  timeline.showMatches(matches);
   $("answers-title").hidden = false;
-  $("answers-title").textContent = !answer.present ? `“${q}” is probably not in this video` : `Results for “${q}”`;
-  $("answers").replaceChildren(...matches.map(match => {
-    const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${percent(match.probability)}` }));
-    if (match.quote) button.title = `“${match.quote}”`;
-    button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };
-    return createElement("li", {}, button);
-  }));
+  $("answers-title").textContent = answer.present ? `Results for “${q}”` : `“${q}” is probably not in this video`;
+  showLikely("answers", answer.present ? answer.matches : [], answer.matches, matches => {
+    timeline.showMatches(matches);
+    $("answers").replaceChildren(...matches.map(createAnswer));
+  });
+}
+
+function createAnswer(match) {
+  const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${percent(match.probability)}` }));
+  if (match.quote) button.title = `“${match.quote}”`;
+  button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };
+  return createElement("li", {}, button);
 }
 
 // Edits
