@@ -212,9 +212,8 @@ class Library:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
         if self.reader is not None and not self.is_read(entry):
             self.reader(entry, progress or no_progress)
-        record = self._find_record(entry)
-        is_indexed = record is not None and record.path == entry.source.name
-        if self.adds_to_corpus and record is not None and not is_indexed:
+        is_indexed = self.find_record(entry) is not None
+        if self.corpus is not None and self.adds_to_corpus and not is_indexed and self.corpus.lookup([entry.name]):
             raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None and (is_indexed or self.adds_to_corpus):
@@ -225,8 +224,10 @@ class Library:
         num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
         self._update(entry.id, num_steps=num_steps)
 
-    def _find_record(self, entry: Entry) -> IndexedVideo | None:
-        return None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+    def find_record(self, entry: Entry) -> IndexedVideo | None:
+        """The record of a video in the corpus, or None if it is not there or if there is no corpus."""
+        record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+        return record if record is not None and record.path == entry.source.name else None
 
     def with_edits(self, entry: Entry, video: Video) -> Video:
         """A view of a video whose answers use the names that people gave to its steps."""
@@ -249,8 +250,8 @@ class Library:
 
     def update_corpus(self, entry: Entry) -> None:
         """Write the current steps of a video to the corpus, if it is there. Errors are logged: the edits are saved."""
-        record = self._find_record(entry)
-        if self.corpus is None or record is None or record.path != entry.source.name:
+        record = self.find_record(entry)
+        if self.corpus is None or record is None:
             return
         try:
             with self._corpus_lock:

@@ -89,7 +89,9 @@ async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
         files = await context.run(lambda: _probe_files(entry))
     duration_s = sum(file.duration_s for file in files) if entry.is_video else 0.0
     rows = [{"name": file.path, "start_s": file.start_s, "duration_s": file.duration_s} for file in files]
-    return {**_entry_to_dict(context, entry), "duration_s": duration_s or None, "files": rows}
+    is_indexed = await context.run(lambda: context.library.find_record(entry)) is not None
+    shown = {"duration_s": duration_s or None, "files": rows, "indexed": is_indexed}
+    return {**_entry_to_dict(context, entry), **shown}
 
 
 @view.get("/api/videos/{id}/steps", responses=ERRORS)

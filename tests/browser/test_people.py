@@ -134,7 +134,6 @@ def test_the_queue(page, server, release):
     release.set()
     page.wait_for_selector("#queue", state="hidden")
     page.wait_for_selector("#videos li:has-text('new'):has-text('ready'):has-text('steps')")
-    server.library.corpus.remove(["new"])
 
 
 def test_history_and_who_else_is_there(page, server, browser):

@@ -311,7 +311,7 @@ function stopThread() {
 function onStepSelected(step) {
   for (const id of ["rename", "split", "merge", "earlier", "later"]) $(id).disabled = false;
   $("now").textContent = `${stepTitle(step.label, timeline.byId.get(step.id).index + 1)} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
-  if (state.server.corpus) showSimilarSteps(step);
+  if (state.video.indexed) showSimilarSteps(step);
 }
 
 async function showSimilarSteps(step) {
@@ -322,7 +322,7 @@ async function showSimilarSteps(step) {
     const likely = hits.filter(isLikely);
     $("same-title").hidden = !likely.length;
     $("same").replaceChildren(...likely.map(hit => createHitCard(hit, "")));
-  } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // for example if the video is not in the corpus
+  } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // for example if the video has been removed from the corpus
 }
 
 // Time
