@@ -49,7 +49,7 @@ class ServerSettings:
         Folder for jobs, edits with their history, and tokens. Without it, jobs end with the server and
         edits are saved next to the videos.
     write_edits
-        With `--state`, also save edits next to the videos, where `hiero adapt` finds them.
+        With `--state`, also save edits next to the videos.
     index
         Add the videos that are read to the corpus, so that they can be searched.
     jobs
