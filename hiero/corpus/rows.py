@@ -238,7 +238,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
     spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
     summaries = video.summarise_spans(np.concatenate(spans))
-    thumbnails = [video.source.thumbnail_at((step.start_s + step.end_s) / 2) for _, step in steps]
+    thumbnails = [video.source.thumbnail_of(step.start_s, step.end_s) for _, step in steps]
     return pa.table(
         {
             "uid": [step_uid(record.video, level, step.id) for level, step in steps],

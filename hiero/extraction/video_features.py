@@ -10,6 +10,7 @@ import numpy as np
 
 from hiero.storage.files import load_arrays, save_arrays
 
+MAX_REACH_S = 3.0  # from the middle of a step to its thumbnail
 RECORDING_SUFFIX = ".features"  # of the logs of `hiero watch`; see hiero/extraction/feature_log.py
 
 
@@ -48,6 +49,14 @@ class VideoFeatures:
         if not self.thumbnails:
             return None
         return self.thumbnails[int(np.abs(np.array(self.thumbnail_times) - time_s).argmin())]
+
+    def thumbnail_of(self, start_s: float, end_s: float) -> bytes | None:
+        """The sharpest thumbnail near the middle of a step as a JPEG file, or None."""
+        middle_s = (start_s + end_s) / 2
+        reach_s = min((end_s - start_s) / 4, MAX_REACH_S)
+        near = np.flatnonzero(np.abs(np.array(self.thumbnail_times) - middle_s) <= reach_s)
+        # Of pictures that show almost the same, the sharpest one is the largest file.
+        return max((self.thumbnails[i] for i in near), key=len, default=None) or self.thumbnail_at(middle_s)
 
     def save(self, path: Path) -> None:
         """Write a safetensors file atomically."""

@@ -87,4 +87,4 @@ def write_results(
 
 def _thumbnail(video: Video, step: Step) -> bytes | None:
     """A JPEG from the middle of a step."""
-    return video.source.thumbnail_at((step.start_s + step.end_s) / 2)
+    return video.source.thumbnail_of(step.start_s, step.end_s)

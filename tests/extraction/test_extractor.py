@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from hiero.backbones.registry import Backbone, backbones
@@ -143,9 +144,30 @@ def test_thumbnails_are_thinned(make, brightness, monkeypatch):
     np.testing.assert_allclose(gaps, gaps[0], atol=0.1)
 
 
-def test_what_is_saved_is_read_back(make, brightness, tmp_path):
-    from PIL import Image
+def test_thumbnails_are_wide_and_not_blurred(make, brightness):
+    """In each second, only the picture at 0.7 s is sharp."""
+    sharp = np.kron(np.random.default_rng(0).integers(0, 255, (12, 16)), np.ones((8, 8)))
+    sharp = np.repeat(sharp[..., None], 3, axis=2).astype(np.uint8)
+    pictures = [sharp if i % 10 == 7 else np.full_like(sharp, 128) for i in range(40)]
+    source = extract_features(make("v.mp4", [0] * 40, pictures=pictures, options={"g": "1"}), ["picture"])
+    np.testing.assert_allclose(np.mod(source.thumbnail_times, 1), 0.75, atol=0.06)
+    for thumbnail in source.thumbnails:
+        image = Image.open(io.BytesIO(thumbnail))
+        assert 320 <= image.width <= 384
+        assert np.asarray(image).std() > 40
 
+
+def test_the_picture_of_a_step_is_the_sharpest_near_its_middle():
+    times_s = [0.5 + i for i in range(20)]
+    thumbnails = [b"x" * (99 if i in (2, 18) else 5 + i % 3) for i in range(20)]  # those at the ends are the largest
+    source = VideoFeatures({"x": np.zeros((20, 1))}, 20.0, 1.0, times_s, thumbnails)
+    assert source.thumbnail_of(0.0, 20.0) == thumbnails[8]
+    assert source.thumbnail_of(10.0, 10.4) == thumbnails[10]  # none that near: the next one
+    assert source.thumbnail_of(0.0, 5.0) == thumbnails[2]
+    assert VideoFeatures({"x": np.zeros((1, 1))}, 1.0, 1.0).thumbnail_of(0.0, 1.0) is None
+
+
+def test_what_is_saved_is_read_back(make, brightness, tmp_path):
     source = extract_features(make("v.mp4", [50] * 35), ["motion", "picture"])
     source.save(tmp_path / "f.safetensors")
     loaded = VideoFeatures.load(tmp_path / "f.safetensors")
@@ -155,7 +177,7 @@ def test_what_is_saved_is_read_back(make, brightness, tmp_path):
     for name in source.features:
         np.testing.assert_array_equal(loaded.features[name], source.features[name])
     image = Image.open(io.BytesIO(loaded.thumbnail_at(2.0)))
-    assert image.height <= 90
+    assert image.width >= 320
     assert VideoFeatures({"x": np.zeros((1, 1))}, 1.0, 1.0).thumbnail_at(0.0) is None
 
 
