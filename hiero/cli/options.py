@@ -136,7 +136,7 @@ class VideoOptions:
     def read_video(self, source: VideoSource, engine: Engine, bars: CollectionBars | None = None) -> Video:
         """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
         from hiero.engine import engine_for
-        from hiero.speech.recognition import TranscriptSettings, load_transcript
+        from hiero.speech.transcripts import TranscriptSettings, load_transcript
 
         engine = engine_for(engine, source)
         lines: list[str] = []
@@ -166,7 +166,7 @@ class VideoOptions:
                 raise InputError(f"--transcript cannot be combined with {other}")
             read_transcript(self.transcript)
         if self.speech:
-            from hiero.speech.recognition import NO_RECOGNISER, recogniser_name
+            from hiero.speech.transcripts import NO_RECOGNISER, recogniser_name
 
             if recogniser_name() is None:
                 raise InputError(NO_RECOGNISER)

@@ -27,7 +27,6 @@ from hiero.text.joint_text import encode_joint_texts, joint_key
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.text.vector_cache import TextCache
 from hiero.types import Clock, ProgressCallback
-from hiero.vectors import unit_vectors
 
 if TYPE_CHECKING:
     from hiero.model.ensemble import HieroEnsemble
@@ -177,18 +176,13 @@ class Embedder:
         if self.folder is None:
             if not self.backbone.has_text:
                 raise InputError(NO_TEXT)
-            vectors = self._encode_with_backbone(texts)
+            vectors = _encode_with_backbone(self.backbone, self.user_checkpoint, texts)
             return vectors, vectors
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
             needed = f"{self.folder.config.text_size}-d texts"
             raise InputError(f"{self.name} needs {needed}, its encoder produces {vectors.shape[1]}-d ones")
         return vectors, self.folder.embed_text(vectors)
-
-    def match_learned(self, texts: Sequence[str], prototypes: StepPrototypes) -> list[tuple[int, float] | None]:
-        """The learned step that each text names, as in `StepPrototypes.match`."""
-        vectors, names = (unit_vectors(self.encode(part)[0]) for part in (texts, prototypes.labels))
-        return prototypes.match(texts, vectors, names)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (n, D) of texts that can be compared with those of `Video.embed_spans`."""
@@ -218,24 +212,24 @@ class Embedder:
             raise InputError(f"{self.name} was trained with {missing}. Texts cannot be used without it.")
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
-    def _encode_with_backbone(self, texts: Sequence[str]) -> np.ndarray:
-        """Encode texts with the text tower of the backbone."""
-        backbone, checkpoint = self.backbone, self.user_checkpoint
-
-        def encode(missing: list[str]) -> np.ndarray:
-            if backbone.name == CLIP:
-                from hiero.backbones.clip import encode_clip_texts
-
-                return encode_clip_texts(checkpoint.parent, missing).numpy()
-            from hiero.text.encoders import encode_joint
-
-            return encode_joint(checkpoint, missing).numpy()
-
-        module = backbone.module.removeprefix("hiero.backbones.")
-        key = f"{module}-{content_key(checkpoint)[:16]}"
-        return TextCache(key).encode(texts, encode).astype(np.float32)
-
     @property
     def user_checkpoint(self) -> Path:
         """The file with the user's own weights of the backbone."""
         return find_checkpoint(fetch_weights(self.backbone))
+
+
+def _encode_with_backbone(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
+    """Encode texts with the text tower of a backbone."""
+
+    def encode(missing: list[str]) -> np.ndarray:
+        if backbone.name == CLIP:
+            from hiero.backbones.clip import encode_clip_texts
+
+            return encode_clip_texts(checkpoint.parent, missing).numpy()
+        from hiero.text.encoders import encode_joint
+
+        return encode_joint(checkpoint, missing).numpy()
+
+    module = backbone.module.removeprefix("hiero.backbones.")
+    key = f"{module}-{content_key(checkpoint)[:16]}"
+    return TextCache(key).encode(texts, encode).astype(np.float32)

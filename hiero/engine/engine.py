@@ -193,23 +193,8 @@ class Engine(Embedder):
             raise InputError(display_addresses(str(error))) from error
         video.origin = source
         if edits:
-            self._use_edits(video, source, cache)
+            _use_edits(video, source, cache)
         return video
-
-    @staticmethod
-    def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
-        """Set the corrected steps of a video, unless they are those of a video of another length."""
-        # Without the cache, the content of a large video is only read for its key if there are edits by content.
-        key = source.known_key() if cache or has_stored_edits() else None
-        found = read_edits(source.path, key)
-        if found is None:
-            return
-        length_s = found.hierarchy.duration_s
-        if abs(length_s - video.duration_s) > DURATION_TOLERANCE_S:
-            lengths = f"{length_s:.1f} s, not {video.duration_s:.1f} s"
-            warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=3)
-            return
-        video.edits, video.edits_name = found.hierarchy, found.name
 
     def _read_source(
         self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
@@ -465,6 +450,21 @@ class Engine(Embedder):
         if backbone.num_frames:
             key += f"-{self.spacing_s:.4f}"
         return f"{key}-{stream}"
+
+
+def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
+    """Set the corrected steps of a video, unless they are those of a video of another length."""
+    # Without the cache, the content of a large video is only read for its key if there are edits by content.
+    key = source.known_key() if cache or has_stored_edits() else None
+    found = read_edits(source.path, key)
+    if found is None:
+        return
+    length_s = found.hierarchy.duration_s
+    if abs(length_s - video.duration_s) > DURATION_TOLERANCE_S:
+        lengths = f"{length_s:.1f} s, not {video.duration_s:.1f} s"
+        warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=3)
+        return
+    video.edits, video.edits_name = found.hierarchy, found.name
 
 
 def _to_half(source: VideoFeatures) -> VideoFeatures:

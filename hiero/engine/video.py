@@ -8,27 +8,39 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.answers import find_answers
 from hiero.engine.embedder import NO_TEXT
 from hiero.engine.video_nodes import VideoNodes
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
-from hiero.speech.evidence import name_by_speech
+from hiero.speech.evidence import (
+    SPEECH_TEMPERATURE,
+    distinct_spans,
+    join_evidence,
+    name_by_speech,
+    speech_probability,
+    strongest_evidence,
+)
 from hiero.steps import calibration
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import (
+    TEMPERATURE,
+    best_ordered_spans,
+    log_lift,
+    nms,
+    score_spans,
+    span_means,
+    span_sums,
+)
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
-from hiero.steps.similarity import label_probabilities
-from hiero.types import (
-    Answer,
-    Hierarchy,
-    Step,
-    VideoFile,
-    locate_time,
-)
+from hiero.steps.similarity import label_probabilities, presence_statistics, softmax
+from hiero.text.minilm import encode_minilm
+from hiero.types import Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
-MIN_LABEL_PROBABILITY = 0.7  # of a bundled label, below which a step gets none
+MIN_LABEL_PROBABILITY = 0.7  # of a label, below which a step gets none
+MAX_ANSWER_SHARE = 0.8  # of the video; see `_is_short_enough`
+MIN_BELIEF_SHARE = 0.5
+MIN_NAME_PROBABILITY = 0.3  # of a name that is shown as the reason for an answer
 
 
 @dataclass(eq=False, repr=False)
@@ -97,13 +109,16 @@ class Video(VideoNodes):
     ) -> Hierarchy:
         """The hierarchy of steps, coarse to fine.
 
+        If people corrected the steps of this video, these are the corrected ones, unless you give a
+        number of steps or a method.
+
         Args:
             num_steps: Number of steps of each level, such as [4, 8, 16], or of a single level. Defaults
                 to three levels chosen by the length.
             method: `pieces` for contiguous steps, `spectral` for the paper's threads, which may recur, or
                 another clustering of `hiero.steps.clustering`.
-            labels: Each step gets the best of these labels, with [] none. Defaults to bundled everyday
-                phrases, of which only probable ones are used.
+            labels: Each step gets the best of these labels if it is probable, with [] none. Defaults to
+                bundled everyday phrases. Names that people gave stay.
 
         Raises:
             InputError: The method is unknown, a number is below 1, or the model has no text encoder for labels.
@@ -119,35 +134,53 @@ class Video(VideoNodes):
             num_steps = [num_steps]
         labels = [labels] if isinstance(labels, str) else labels
         counts = list(num_steps) if num_steps else None
+        if labels and not self.engine.has_text:
+            raise InputError(NO_TEXT)
+        if self.edits is not None and counts is None and method == "pieces":
+            return self._corrected_steps(self.edits, labels)
         levels = build_hierarchy(
             self.segmentation_features, self.clock, counts, method=method, length_prior=self.length_prior
         )
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
-        if labels and not self.engine.has_text:
-            raise InputError(NO_TEXT)
-        if self.engine.has_text:
-            levels = [self._name(level, labels) for level in levels]
+        levels = [self._name(level, labels) for level in levels]
         files = self.shown_files if self.is_joined else ()
         nested = tuple(tuple(level) for level in levels)
         utterances = () if self.transcript is None else self.transcript.utterances
         return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, utterances)
 
+    def _corrected_steps(self, edits: Hierarchy, labels: Sequence[str] | None) -> Hierarchy:
+        """The steps as people corrected them. Labels replace the names that the model gave."""
+        levels = edits.levels
+        if labels is not None:
+            unnamed = [
+                [replace(s, label=None, probability=None) if s.origin == "model" else s for s in level]
+                for level in levels
+            ]
+            levels = tuple(tuple(self._name(level, labels)) for level in unnamed)
+        speech = edits.speech if self.transcript is None else self.transcript.utterances
+        files = self.shown_files if self.is_joined else ()
+        return replace(edits, video=self.address, levels=levels, files=files, speech=speech)
+
     def _name(self, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
-        """Label steps, by default with the vocabulary and the transcript."""
+        """Label steps that people have not named, by default with the vocabulary and the transcript."""
         vocabulary = self.vocabulary if labels is None else list(labels)
-        if not vocabulary:
+        if not vocabulary or not self.engine.has_text:
             return list(level)
-        least = MIN_LABEL_PROBABILITY if labels is None and self.pictures is not None else 0.0
-        named = [
-            replace(step, label=best[0][0], probability=best[0][1]) if best[0][1] >= least else step
-            for step, best in zip(level, self.likely_labels(level, vocabulary, num=1), strict=True)
-        ]
+        named = list(level)
+        for i, ((label, probability),) in enumerate(self.likely_labels(level, vocabulary, num=1)):
+            if probability >= self.min_label_probability and level[i].origin == "model" and not level[i].background:
+                named[i] = replace(level[i], label=label, probability=probability)
         if labels is not None or not self.transcript:
             return named
         spans = self.level_spans(level)
         others = None if self.pictures is not None else span_means(self.cached_similarity(vocabulary), spans)
         return name_by_speech(named, spans, self.transcript, self.similarity, others)
+
+    @property
+    def min_label_probability(self) -> float:
+        """The probability below which a step gets no label. Without pictures, each step gets its best label."""
+        return MIN_LABEL_PROBABILITY if self.pictures is not None else 0.0
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
@@ -175,10 +208,10 @@ class Video(VideoNodes):
             raise InputError(f"num must be at least 1, got {num}")
         if in_order and len(queries) > len(self.nodes):
             raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
-        return find_answers(self, queries, num, in_order)
+        return _find_answers(self, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
-        """Step localization: the finest steps, each with the best label; neighbours with equal labels are joined.
+        """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.
 
         Args:
             labels: The labels to choose from.
@@ -200,9 +233,11 @@ class Video(VideoNodes):
         out: list[Step] = []
         for step in finest:
             if out and out[-1].label == step.label:
-                lengths = out[-1].end_s - out[-1].start_s, step.end_s - step.start_s
-                probability = np.average([out[-1].probability or 0.0, step.probability or 0.0], weights=lengths)
-                out[-1] = replace(out[-1], end_s=step.end_s, probability=float(probability))
+                probability = None
+                if out[-1].probability is not None and step.probability is not None:
+                    lengths = out[-1].end_s - out[-1].start_s, step.end_s - step.start_s
+                    probability = float(np.average([out[-1].probability, step.probability], weights=lengths))
+                out[-1] = replace(out[-1], end_s=step.end_s, probability=probability)
             else:
                 out.append(replace(step, parent=None, children=()))
         return [replace(step, id=f"{i}") for i, step in enumerate(out)]
@@ -239,3 +274,104 @@ class Video(VideoNodes):
         if last is None or last[0] != key or last[1] is not prototypes:
             last = self._last_similarity = key, prototypes, self.similarity(texts)
         return last[2]
+
+
+def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:
+    """Find when each query happens. Pictures, speech, and names that people gave, are independent evidence."""
+    named = [step for step in video.edits or () if step.label and step.origin != "model"]
+    candidates, heard = [video.spans, video.level_spans(named)], None
+    seen = video.similarity(queries) if video.engine.has_text or not video.transcript else None
+    if video.transcript:
+        heard = video.speech.similarity(queries, video.clock, len(video.nodes))
+        candidates.append(video.speech.spans(video.clock, len(video.nodes)))
+    spans = np.unique(np.concatenate(candidates), axis=0)
+    both = [(seen, TEMPERATURE), (heard, SPEECH_TEMPERATURE)]
+    known = [(similarity, temperature) for similarity, temperature in both if similarity is not None]
+    if in_order:
+        lifts = [log_lift(similarity, temperature) for similarity, temperature in known]
+        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0))])
+    by_sight = np.zeros((len(queries), len(spans))) if seen is None else _sight_probability(video, seen, spans)
+    probability = by_sight
+    if heard is not None:
+        probability = join_evidence(probability, speech_probability(heard, spans, video.clock.spacing_s))
+    names = _NamedSpans.find(video, named, queries, spans)
+    probability = join_evidence(probability, names.probability) if named else probability
+    present = probability.max(1)
+    belief = np.mean([softmax(similarity / temperature) for similarity, temperature in known], axis=0)
+    probability = np.where(_is_short_enough(belief, spans) | (names.probability > 0), probability, 0.0)
+    probability *= (present / probability.max(1))[:, None]
+    answers = []
+    for i, query in enumerate(queries):
+        if in_order:
+            chosen = [len(spans) - len(queries) + i]
+            probability[i, chosen] = present[i]
+        else:
+            chosen = nms(spans, probability[i], num)[0] if heard is None else distinct_spans(spans, probability[i], num)
+        matches = []
+        for j in chosen:
+            match = video.make_match(spans[j], probability[i, j])
+            if names.probability[i, j] > max(by_sight[i, j], MIN_NAME_PROBABILITY):
+                match = replace(match, rests_on="name", quote=names.quote(i, j))
+            elif heard is not None:
+                match = _add_speech(video, match, query, spans[j], by_sight[i, j], heard[i])
+            matches.append(match)
+        answers.append(Answer(query, float(present[i]), tuple(matches)))
+    return answers
+
+
+def _sight_probability(video: VideoNodes, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Probability that each span shows each text, (Q, N), given the similarity of texts and nodes, (Q, T)."""
+    spacing_s, temperature = video.clock.spacing_s, video.temperature
+    own = score_spans(similarity, video.spans, spacing_s, temperature)
+    statistics = presence_statistics(similarity, video.spans, own.argmax(1).tolist())
+    present = calibration.presence(statistics, video.presence)
+    scores = score_spans(similarity, spans, spacing_s, temperature)
+    return np.asarray(present[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
+
+
+def _is_short_enough(belief: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Whether each span may answer each query, (Q, N), given the belief in each node, (Q, T).
+
+    A span that covers nearly all of the video is no answer if a shorter one holds half of its belief.
+    """
+    is_long = spans[:, 1] - spans[:, 0] > MAX_ANSWER_SHARE * belief.shape[1]
+    inside = span_sums(belief, spans)
+    shorter = np.where(is_long, 0.0, inside).max(1, keepdims=True)
+    return ~is_long | (shorter < MIN_BELIEF_SHARE * inside)
+
+
+@dataclass(frozen=True)
+class _NamedSpans:
+    """Steps that people named, as evidence: the probability (Q, N) that the name at each span means each query."""
+
+    probability: np.ndarray
+    steps: Sequence[Step]
+    cosines: np.ndarray  # of queries and names, (Q, K)
+    positions: np.ndarray  # of the spans of the steps among all spans, (K,)
+
+    @classmethod
+    def find(cls, video: VideoNodes, steps: Sequence[Step], queries: Sequence[str], spans: np.ndarray) -> _NamedSpans:
+        probability = np.zeros((len(queries), len(spans)))
+        if not steps:
+            return cls(probability, steps, np.zeros((len(queries), 0)), np.zeros(0, int))
+        cosines = encode_minilm(list(queries)) @ encode_minilm([step.label or "" for step in steps]).T
+        positions = (spans == video.level_spans(steps)[:, None]).all(2).argmax(1)
+        for k, j in enumerate(positions):
+            probability[:, j] = np.maximum(probability[:, j], calibration.spoken(cosines[:, k]))
+        return cls(probability, steps, cosines, positions)
+
+    def quote(self, query: int, span: int) -> str | None:
+        """The name at a span that is most similar to a query."""
+        here = np.flatnonzero(self.positions == span)
+        return self.steps[here[self.cosines[query, here].argmax()]].label
+
+
+def _add_speech(
+    video: VideoNodes, match: Match, query: str, span: np.ndarray, by_sight: float, heard: np.ndarray
+) -> Match:
+    """Tell whether pictures or speech found a match, and quote the speech."""
+    # `speech_probability` is lower for long spans, but words in a part of a span are evidence for all of it.
+    spoken = calibration.spoken(heard[span[0] : span[1]].max())
+    rests_on = strongest_evidence(float(by_sight), float(spoken))
+    quote = None if rests_on == "pictures" else video.speech.quote(query, span, video.clock, len(video.nodes))
+    return replace(match, rests_on=rests_on, quote=quote)

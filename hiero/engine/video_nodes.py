@@ -161,7 +161,8 @@ class VideoNodes:
 
     def level_spans(self, level: Sequence[Step]) -> np.ndarray:
         """The nodes [start, end) of each step of a level, (N, 2)."""
-        return np.array([self.clock.span(step.start_s, step.end_s, len(self.nodes)) for step in level])
+        spans = [self.clock.span(step.start_s, step.end_s, len(self.nodes)) for step in level]
+        return np.array(spans, dtype=int).reshape(-1, 2)
 
     # Texts
 
@@ -176,7 +177,8 @@ class VideoNodes:
 
     def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
         """Additional similarity of texts that name a learned step, (Q, T)."""
-        matched = self.engine.match_learned(texts, prototypes)
+        vectors, names = (unit_vectors(self.engine.encode(part)[0]) for part in (texts, prototypes.labels))
+        matched = prototypes.match(texts, vectors, names)
         out = np.zeros((len(texts), len(self.nodes)), np.float32)
         known = [(row, *match) for row, match in enumerate(matched) if match is not None]
         if known:

@@ -23,7 +23,7 @@ DURATION_TOLERANCE_S = 1.0  # difference between the lengths of the video and of
 
 
 @dataclass(frozen=True)
-class Edits:
+class StoredEdits:
     """Corrected steps of a video, and the file that holds them."""
 
     hierarchy: Hierarchy
@@ -55,7 +55,7 @@ def has_stored_edits() -> bool:
     return (home() / "edits").is_dir()
 
 
-def read_edits(video: Path, key: str | None = None) -> Edits | None:
+def read_edits(video: Path, key: str | None = None) -> StoredEdits | None:
     """The corrected steps of a video with this content, or None. The newest file counts."""
     for file in find_edits(video, key):
         document = read_json(file)
@@ -64,7 +64,7 @@ def read_edits(video: Path, key: str | None = None) -> Edits | None:
         except InputError as error:
             raise InputError(f"{file}: {error}") from error
         if key is None or document.get("content", key) == key:
-            return Edits(hierarchy, file)
+            return StoredEdits(hierarchy, file)
         advice = 'remove its field "content" to use it for this one'
         warnings.warn(f"{file}: these steps belong to another video and are not used; {advice}", stacklevel=2)
     return None

@@ -30,7 +30,7 @@ from hiero.serve.edits import EditStore, SavedSteps, Versions, mark_origins
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
-from hiero.speech.recognition import TranscriptSettings, load_transcript
+from hiero.speech.transcripts import TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, no_progress
 

@@ -14,7 +14,7 @@ from hiero.corpus.searching import SpokenMoment, join_speech
 from hiero.corpus.table import SPEECH
 from hiero.engine import load
 from hiero.sources.source import VideoSource
-from hiero.speech.recognition import load_transcript
+from hiero.speech.transcripts import load_transcript
 from tests.documentation import check_schema
 from tests.optional import skip_without, weights_or_skip
 

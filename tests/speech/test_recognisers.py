@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.speech import recognition as speech
-from hiero.speech.recognition import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest_sample
+from hiero.speech import transcripts as speech
+from hiero.speech.transcripts import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest_sample
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))
