@@ -22,7 +22,7 @@ class NotReadError(Exception):
     """The video must be processed first."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Entry:
     """A video: one file, or several that belong together."""
 
@@ -41,6 +41,11 @@ class Entry:
     @property
     def is_video(self) -> bool:
         return self.path.suffix.lower() not in FEATURE_SUFFIXES
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it opens at once: it was processed before or is a feature file."""
+        return self.was_read or not self.is_video
 
     @property
     def playable_files(self) -> list[SourceFile]:

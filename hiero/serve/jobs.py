@@ -216,7 +216,7 @@ def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log
             arrived = watcher.look()
             for name, source in arrived.items():
                 entry = library.add(source, name)
-                if not library.is_read(entry):
+                if not entry.is_read:
                     job = jobs.start(entry.id, WATCH_USER.name)
                     log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
             watcher.finish(arrived)
@@ -239,7 +239,7 @@ def learn_names(library: Library, progress: ProgressCallback) -> None:
     """
     if not library.main_engine.has_text:
         raise InputError(NO_TEXT)
-    entries = [entry for entry in list(library.entries.values()) if library.is_read(entry)]
+    entries = [entry for entry in list(library.entries.values()) if entry.is_read]
     corrected, others = [], []
     for i, entry in enumerate(entries):
         progress(ProgressEvent("read", entry.name, float(i), 2.0 * len(entries)))

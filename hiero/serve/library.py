@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -121,7 +121,7 @@ class Library:
     def main_engine(self) -> Engine:
         return self.engines[self.main_model]
 
-    def add(self, source: VideoInput, name: str | None = None, record: IndexedVideo | None = None) -> Entry:
+    def add(self, source: VideoInput, name: str | None = None) -> Entry:
         """Add a video: a file, or several that belong together."""
         source = VideoSource.of(source).resolve()
         id = hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
@@ -131,13 +131,9 @@ class Library:
             preferred = name or source.path.stem
             names = itertools.chain([preferred], (f"{preferred} ({number})" for number in itertools.count(2)))
             free_name = next(name for name in names if name not in self._ids_by_name)
-            entry = Entry(id, free_name, source)
-            if record is not None:
-                num_steps = record.levels[-1] if record.levels else None
-                entry = replace(entry, was_read=True, duration_s=record.duration_s, num_steps=num_steps)
-            self.entries[id] = entry
+            self.entries[id] = Entry(id, free_name, source)
             self._ids_by_name[free_name] = id
-            return entry
+            return self.entries[id]
 
     def find(self, id: str) -> Entry:
         """Find an entry by its id. Raises NotFoundError if there is none."""
@@ -157,24 +153,16 @@ class Library:
             return entries[::-1] if descending else entries
         value: Callable[[Entry], Any] = {
             "name": lambda entry: natural_key(entry.name),
-            "state": lambda entry: not self.is_read(entry),
+            "state": lambda entry: not entry.is_read,
             "length": lambda entry: entry.duration_s,
             "steps": lambda entry: entry.num_steps,
         }[sort]
         known = [entry for entry in entries if value(entry) is not None]
         return sorted(known, key=value, reverse=descending) + [entry for entry in entries if value(entry) is None]
 
-    def _update(self, id: str, **changes: Any) -> None:
-        with self._lock:
-            self.entries[id] = replace(self.entries[id], **changes)
-
-    def is_read(self, entry: Entry) -> bool:
-        """Whether an entry opens at once: it was processed before or is a feature file."""
-        return self.entries[entry.id].was_read or not entry.is_video
-
     def find_open(self, entry: Entry, model: str | None = None) -> Video | None:
         """A video that is in memory, or None if it must be read from its files."""
-        if not self.is_read(entry):
+        if not entry.is_read:
             raise NotReadError(f"{entry.name} has not been processed yet; send POST /api/videos/{entry.id}/read first")
         return self.videos.find(entry.id, model or self.main_model)
 
@@ -193,7 +181,7 @@ class Library:
             settings = TranscriptSettings(find=self.transcripts, recognise=self.speech, cache=self.cache)
             video.transcript = load_transcript(video.files, video.origin, settings, progress or no_progress)
             self.videos.add(entry.id, model, video)
-            self._update(entry.id, was_read=True, duration_s=video.duration_s)
+            entry.was_read, entry.duration_s = True, video.duration_s
             return video
 
     def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
@@ -210,7 +198,7 @@ class Library:
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
-        if self.reader is not None and not self.is_read(entry):
+        if self.reader is not None and not entry.is_read:
             self.reader(entry, progress or no_progress)
         is_indexed = self.find_record(entry) is not None
         if self.corpus is not None and self.adds_to_corpus and not is_indexed and self.corpus.lookup([entry.name]):
@@ -221,12 +209,13 @@ class Library:
             add_video(self.corpus, self.main_engine, entry.source, lambda _: video, settings, entry.name)
             if self.edits.exists(entry):
                 self.update_corpus(entry)
-        num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
-        self._update(entry.id, num_steps=num_steps)
+        entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
 
     def find_record(self, entry: Entry) -> IndexedVideo | None:
-        """The record of a video in the corpus, or None if it is not there or if there is no corpus."""
-        record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
+        """The record of a video in the corpus, or None if it is not there, or if the corpus is missing or damaged."""
+        record = None
+        with suppress(InputError, OSError):
+            record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
         return record if record is not None and record.path == entry.source.name else None
 
     def with_edits(self, entry: Entry, video: Video) -> Video:
@@ -318,7 +307,9 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
         if missing := record.source.missing_paths:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
-            library.add(record.source, record.video, record)
+            entry = library.add(record.source, record.video)
+            entry.was_read, entry.duration_s = True, record.duration_s
+            entry.num_steps = record.levels[-1] if record.levels else None
 
 
 def _num_bytes(video: Video) -> int:

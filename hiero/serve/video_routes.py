@@ -83,7 +83,7 @@ async def videos(
 @view.get("/api/videos/{id}", responses=ERRORS)
 async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """One video with its duration and its files."""
-    if context.library.is_read(entry) and len(entry.source.files) > 1:
+    if entry.is_read and len(entry.source.files) > 1:
         files = public_files((await context.open_video(entry)).files)
     else:
         files = await context.run(lambda: _probe_files(entry))
@@ -181,7 +181,7 @@ async def export(context: Context, entry: FoundEntry, format: str, k: StepCounts
     exporter = find_exporter(format)
     edits = await context.run(lambda: library.edits.read(entry))
     has_chapters, files = len(entry.source.files) > 1, tuple[VideoFile, ...]()
-    if edits is not None and not has_chapters and not library.is_read(entry):
+    if edits is not None and not has_chapters and not entry.is_read:
         hierarchy = edits.hierarchy  # the video need not be processed
     else:
         video = await context.open_video(entry)
@@ -253,7 +253,7 @@ def _entry_to_dict(context: RequestContext, entry: Entry) -> dict[str, Any]:
         "num_files": len(entry.source.files),
         "duration_s": entry.duration_s,
         "num_steps": entry.num_steps,
-        "read": library.is_read(entry),
+        "read": entry.is_read,
         "edited": library.edits.exists(entry),
         "editing": context.services.presence.editors(entry.id),
         "truth": bool(library.annotations.get(entry.name)),

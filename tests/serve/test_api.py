@@ -282,6 +282,19 @@ def test_edits_are_in_the_corpus(client, library, tea):
     assert label_in_corpus() != "flox the wemble"
 
 
+def test_edits_are_saved_although_the_corpus_cannot_be_written(client, library, tea, monkeypatch, caplog):
+    def broken(*_):
+        raise InputError("the corpus is damaged")
+
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    for name in ("add", "lookup"):
+        monkeypatch.setattr(type(library.corpus), name, broken)
+        steps["levels"][0]["steps"][0]["label"] = name
+        assert client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"}).status_code == 200
+        assert client.get(f"/api/videos/{tea}/edits").json()["levels"][0]["steps"][0]["label"] == name
+    assert "tea is not up to date in the corpus: the corpus is damaged" in caplog.text
+
+
 def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):
     steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
     steps["levels"][0]["steps"][0]["label"] = "flox the wemble"
