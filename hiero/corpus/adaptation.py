@@ -59,13 +59,13 @@ class CorrectedSteps:
 
 
 def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
-    """The steps of a hierarchy that have a label, without those that repeat the label of a child."""
+    """The steps that a person named or imported, without those that repeat the label of a child."""
     by_id = {step.id: step for step in hierarchy}
     out: dict[tuple[float, float, str], AnnotatedStep] = {}
     for step in hierarchy:
         label = (step.label or "").strip()
         repeats = any((by_id[child].label or "").strip() == label for child in step.children if child in by_id)
-        if label and not step.background and not repeats:
+        if label and step.origin != "model" and not step.background and not repeats:
             out[step.start_s, step.end_s, label] = AnnotatedStep(step.start_s, step.end_s, label)
     return tuple(out.values())
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from hiero.corpus.reader import CorpusReader
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
-from hiero.corpus.rows import VideoRows, check_content, describe_video, transcripts_key
+from hiero.corpus.rows import VideoRows, check_content, describe_video, edits_key, transcripts_key
 from hiero.corpus.table import ANY_ROW, SPEECH, STEPS, RowFilter, commit, drop_repeated, write_lock
 from hiero.corpus.video_list import append_to_list, has_list, read_list
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
+from hiero.formats.hiero_json import read_edits
 from hiero.model.model_folder import SHIPPED
 from hiero.sources.source import VideoInput, VideoSource
 from hiero.types import Hierarchy
@@ -24,13 +25,15 @@ ReadVideo = Callable[[VideoSource], Video]
 @dataclass(frozen=True)
 class IndexSettings:
     """How videos are indexed. `num_steps` and `labels` are arguments of `Video.steps`, `again` also
-    indexes unchanged videos, and `transcripts` uses the transcripts next to the videos.
+    indexes unchanged videos, `transcripts` uses the transcripts next to the videos, and `edits` the
+    corrections that people made to their steps.
     """
 
     num_steps: Sequence[int] | None = None
     labels: Sequence[str] | None = None
     again: bool = False
     transcripts: bool = True
+    edits: bool = True
 
 
 DEFAULT_SETTINGS = IndexSettings()
@@ -142,7 +145,7 @@ class Corpus(CorpusReader):
                 raise InputError(f"{self.uri}: cannot be indexed again: {', '.join(missing)} is missing; {advice}")
             for record in records:
                 if record not in renewed:
-                    settings = IndexSettings(record.levels, labels)
+                    settings = IndexSettings(_num_steps(record), labels)
                     key = transcripts_key(record.source)
                     renewed[record] = _read_video(record.source, read, settings, record.video, key)
             with write_lock(self.uri):
@@ -231,7 +234,7 @@ class Corpus(CorpusReader):
         for name, record in broken.items():
             if not record.source.missing_paths:
                 video = read(record.source)
-                self.add(video, video.steps(record.levels), name, record.source.key(), record.transcripts)
+                self.add(video, video.steps(_num_steps(record)), name, record.source.key(), record.transcripts)
 
     def _drop_rows(self) -> dict[str, IndexedVideo]:
         """Remove repeated rows and those without a video. Returns the videos with missing or mixed steps."""
@@ -278,8 +281,10 @@ def read_changed(
         raise InputError(f"{path}: no such file")
     transcripts = transcripts_key(source) if settings.transcripts else ""
     if known is not None and transcripts in ("", known.transcripts):
-        is_unchanged = (known.sha256, known.model_key) == (source.known_key(), engine.key)
-        if is_unchanged:
+        sha256 = source.known_key()
+        edits = read_edits(source.path, sha256) if settings.edits and not settings.num_steps else None
+        key = "" if edits is None else edits_key(edits.hierarchy)
+        if (known.sha256, known.model_key, known.edits) == (sha256, engine.key, key):
             return None
     return _read_video(source, read, settings, name, transcripts)
 
@@ -295,6 +300,11 @@ def _read_video(
     if source.key() != sha256:
         raise InputError(f"{source.name}: changed while it was read; index it again when it is complete")
     return described
+
+
+def _num_steps(record: IndexedVideo) -> Sequence[int] | None:
+    """Into how many steps to cut a video that is indexed again; None for steps that people corrected."""
+    return None if record.edits else record.levels
 
 
 def corpus_model(corpus: Corpus) -> str | None:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, IndexedVideo, StoredVideo, group_by_video
-from hiero.corpus.searching import StepQuery, find_same_steps, find_spoken, search_steps, step_filter
-from hiero.corpus.table import ALL_ROWS, ANY_ROW, SPEECH, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
+from hiero.corpus.searching import StepQuery, find_same_steps, find_words, search_steps, step_filter
+from hiero.corpus.table import ALL_ROWS, ANY_ROW, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
 from hiero.steps import calibration
-from hiero.text.minilm import encode_minilm
 
 
 @dataclass
@@ -122,8 +121,8 @@ class CorpusReader:
     ) -> list[Hit]:
         """Find the steps that match a text best.
 
-        Transcripts are searched, too (see `Hit.rests_on`). If the model has no text encoder, only
-        transcripts are searched.
+        Transcripts and the names that people gave are searched, too (see `Hit.rests_on`). If the model
+        has no text encoder, only these are searched.
 
         Args:
             engine: The model that indexed the corpus.
@@ -141,14 +140,12 @@ class CorpusReader:
         """
 
         def score(summaries: list[bytes]) -> np.ndarray:
-            similarity = SpanSummaries.from_bytes(summaries).similarity([text])
-            return calibration.match(similarity[0])
+            return calibration.match(SpanSummaries.from_bytes(summaries).similarity([text])[0])
 
         query = StepQuery(num, videos, level, exact)
-        has_speech = self.tables.count(ANY_ROW, SPEECH) > 0
-        spoken = find_spoken(self.tables, encode_minilm([text])[0], query) if has_speech else None
-        vector = None if has_speech and not engine.has_text else engine.embed_queries([text])[0]
-        return search_steps(self.tables, query, vector, score if engine.has_pictures else None, spoken)
+        words = find_words(self.tables, text, query)
+        vector = None if words is not None and not engine.has_text else engine.embed_queries([text])[0]
+        return search_steps(self.tables, query, vector, score if engine.has_pictures else None, words)
 
     def search(
         self,

@@ -25,13 +25,13 @@ from hiero.formats.transcripts import find_transcript
 from hiero.model.model_folder import SHIPPED
 from hiero.sources.source import VideoSource
 from hiero.storage.files import parse_json
-from hiero.types import Hierarchy, RestsOn, Step, VideoFile
+from hiero.types import Hierarchy, Origin, RestsOn, Step, VideoFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DAMAGED_RECORD = (ValueError, KeyError, TypeError, AttributeError)  # what `IndexedVideo.from_json` may raise
-HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label"]
+HIT_COLUMNS = ["video", "level", "step", "start_s", "end_s", "thread", "label", "origin"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class IndexedVideo:
         model_at: Folder of the model. Empty for shipped models, which are found by name.
         files: The files in time order if several were read as one video; `path` is then the first.
         transcripts: Identifies the transcripts next to the files. Empty if there were none.
+        edits: Identifies the corrections of the steps. Empty if there were none.
     """
 
     video: str
@@ -63,6 +64,7 @@ class IndexedVideo:
     model_at: str = ""
     files: tuple[VideoFile, ...] = ()
     transcripts: str = ""
+    edits: str = ""
 
     @property
     def source(self) -> VideoSource:
@@ -70,8 +72,9 @@ class IndexedVideo:
         return VideoSource.of([file.path for file in self.files] or self.path)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, without `files` and `transcripts` if they are empty."""
-        return {name: value for name, value in asdict(self).items() if value or name not in ("files", "transcripts")}
+        """All fields, without `files`, `transcripts` and `edits` if they are empty."""
+        optional = ("files", "transcripts", "edits")
+        return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
     def to_json(self) -> str:
         """The content of the column `about`."""
@@ -97,12 +100,12 @@ class Hit:
         end_s: When the step ends.
         thread: Steps of one level and video with the same thread are alike.
         label: Name of the step, if it has one.
-        probability: Cosine similarity with the query. With a picture encoder, the probability that the
-            step shows the query; for `Corpus.like`, the probability that it is the same step. If the
-            video has speech, combined with the probability that the query is spoken.
-        rests_on: Whether the hit is supported by speech, pictures or both. None if no video of the
-            corpus has a transcript.
+        probability: Probability that the step shows the query, or that the query is spoken in it or is its
+            name; for `Corpus.like`, the probability that it is the same step.
+        rests_on: Whether the hit is supported by speech, pictures, both, or the name that a person gave.
+            None if no video of the corpus has a transcript and no such name is similar to the query.
         quote: The words spoken there, if the hit was found by speech.
+        origin: Whether the model found and named the step, a person corrected it, or it was imported.
     """
 
     video: str
@@ -115,6 +118,7 @@ class Hit:
     probability: float
     rests_on: RestsOn | None = None
     quote: str | None = None
+    origin: Origin = "model"
 
     @property
     def uid(self) -> str:
@@ -132,14 +136,14 @@ class Hit:
 
     @classmethod
     def from_row(cls, row: dict[str, Any], probability: float) -> Hit:
-        """Build a hit from the HIT_COLUMNS of a row."""
-        return cls(**{name: row[name] for name in HIT_COLUMNS}, probability=float(probability))
+        """Build a hit from the HIT_COLUMNS of a row. Old corpora have no `origin`."""
+        return cls(**{name: row[name] for name in HIT_COLUMNS if name in row}, probability=float(probability))
 
     def overlap(self, other: Hit) -> float:
-        """Intersection over union of two spans of one video."""
+        """Intersection of two spans of one video as a share of the shorter one."""
         intersection_s = min(self.end_s, other.end_s) - max(self.start_s, other.start_s)
-        union_s = max(self.end_s, other.end_s) - min(self.start_s, other.start_s)
-        return max(0.0, intersection_s) / max(union_s, 1e-9)
+        shorter_s = min(self.end_s - self.start_s, other.end_s - other.start_s)
+        return max(0.0, intersection_s) / max(shorter_s, 1e-9)
 
 
 def step_uid(video: str, level: int, step: str) -> str:
@@ -175,7 +179,7 @@ class VideoRows:
         if stored is None or not stored.is_whole:
             return False
         old, new = stored.records[0], self.record
-        return (old.sha256, old.model_key, old.transcripts) == (new.sha256, new.model_key, new.transcripts)
+        return all(getattr(old, name) == getattr(new, name) for name in ("sha256", "model_key", "transcripts", "edits"))
 
 
 @dataclass
@@ -226,6 +230,7 @@ def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, trans
         model_at="" if model_folder is None else str(model_folder.path.resolve()),
         files=tuple(replace(f, path=p) for f, p in zip(video.files, paths, strict=True)) if video.is_joined else (),
         transcripts=transcripts,
+        edits=edits_key(steps),
     )
     return VideoRows(record, _step_rows(video, steps, record), _speech_rows(video, name))
 
@@ -249,6 +254,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "end_s": [step.end_s for _, step in steps],
             "thread": pa.array([step.thread for _, step in steps], pa.int32()),
             "label": pa.array([step.label for _, step in steps], pa.string()),
+            "origin": [step.origin for _, step in steps],
             "picture": pa.array(thumbnails, pa.binary()),
             "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
             "about": [record.to_json(), *("" for _ in steps[1:])],
@@ -291,6 +297,16 @@ def transcripts_key(source: VideoSource) -> str:
             num += 1
         digest.update(b"\0")
     return digest.hexdigest() if num else ""
+
+
+def edits_key(steps: Iterable[Step]) -> str:
+    """Identifies the corrected spans and names among steps. Empty if there are none."""
+    corrected = [
+        (round(step.start_s, 3), round(step.end_s, 3), step.label if step.probability is None else None)
+        for step in steps
+        if step.origin != "model"
+    ]
+    return hashlib.sha256(json.dumps(corrected).encode()).hexdigest() if corrected else ""
 
 
 def check_content(record: IndexedVideo) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import Any
@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit
-from hiero.corpus.table import SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
+from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
+from hiero.text.minilm import encode_minilm
 from hiero.vectors import cosine_similarity
 
-MAX_OVERLAP = 0.5  # IoU above which two hits in one video are the same moment
+MAX_OVERLAP = 0.5  # share of the shorter one above which two hits in one video are the same moment
 OVERSAMPLING = 4  # rows fetched for each hit, because some repeat a moment
 MIN_SCORED_ROWS = 500  # rows that are scored by their summaries
 SPEECH_COLUMNS = ["video", "start_s", "end_s", "text"]
-MIN_SPOKEN_PROBABILITY = 0.1  # probability below which speech is ignored
+MIN_WORD_PROBABILITY = 0.1  # probability below which words are ignored
 WINDOWS_PER_HIT = 12  # windows of speech fetched for each hit, because several fall into one step
 MAX_ALIGNED_VIDEOS = 64  # videos that are compared step by step
 NUM_NEAREST_STEPS = 500  # nearest steps whose videos are candidates
@@ -33,14 +34,19 @@ ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # scores steps by their su
 
 
 @dataclass(frozen=True)
-class SpokenMoment:
-    """A moment at which something similar to the query is spoken."""
+class WordEvidence:
+    """Words about a step that are similar to the query: what is spoken in it, or the name that a person gave it."""
 
-    video: str
-    start_s: float
-    end_s: float
-    quote: str
     probability: float
+    quote: str | None = None  # only of speech
+
+    def join(self, hit: Hit) -> Hit:
+        """Combine the probability of a hit with that of the words, as independent evidence."""
+        rests_on = strongest_evidence(hit.probability, self.probability)
+        joined = float(join_evidence(np.array(hit.probability), np.array(self.probability)))
+        if self.quote is None and rests_on != "pictures":
+            rests_on = "name"
+        return replace(hit, probability=joined, rests_on=rests_on, quote=None if rests_on == "pictures" else self.quote)
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,11 @@ def search_steps(
     query: StepQuery,
     vector: np.ndarray | None,
     score: ScoreSummaries | None = None,
-    spoken: Sequence[SpokenMoment] | None = None,
+    words: Mapping[str, WordEvidence] | None = None,
 ) -> list[Hit]:
-    """The steps nearest to a vector, or without one those in which something is said.
+    """The steps nearest to a vector, or without one those with words similar to the query.
 
-    Of overlapping hits in one video, only the best is kept.
+    Of hits in one video that overlap, only the most probable is kept.
     """
     width = tables.width()
     if vector is not None and width is not None and len(vector) != width:
@@ -81,35 +87,61 @@ def search_steps(
     num_rows = max(OVERSAMPLING * query.num, 0 if score is None else MIN_SCORED_ROWS)
     columns = ["uid", *HIT_COLUMNS, *(["summary"] if score is not None else [])]
     where = step_filter(query.videos, query.level)
-    moments = _best_moments(tables, spoken, query.level) if spoken else {}
-    spoken_rows = _rows_of_steps(tables, list(moments), columns, vector) if moments else []
+    worded_rows = _rows_of_steps(tables, list(words), columns, vector) if words else []
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
         near = {row["uid"] for row in rows}
-        candidates = _score_rows([*rows, *(row for row in spoken_rows if row["uid"] not in near)], score)
-        if spoken is not None:
-            candidates = [join_speech(hit, moments.get(hit.uid)) for hit in candidates]
-        hits = suppress_overlaps(sorted(candidates, key=lambda hit: -hit.probability), query.num)
+        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score)
+        if words is not None:
+            hits = [words[hit.uid].join(hit) if hit.uid in words else replace(hit, rests_on="pictures") for hit in hits]
+        hits = suppress_overlaps(sorted(hits, key=lambda hit: -hit.probability), query.num)
         if len(hits) >= query.num or len(rows) < num_rows:  # enough hits, or no more rows
             return hits
         num_rows *= 4
 
 
-def find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> list[SpokenMoment]:
-    """The moments at which a text is most likely spoken, best first."""
-    moments = []
+def find_words(tables: CorpusTables, text: str, query: StepQuery) -> dict[str, WordEvidence] | None:
+    """The steps with words similar to a text, by uid. None if a corpus has neither speech nor names by people."""
+    named = replace(step_filter(query.videos, query.level), named=True)
+    names = tables.read(named, ["uid", "label"]).to_pylist() if tables.has_origins() else []
+    has_speech = tables.count(ANY_ROW, SPEECH) > 0
+    if not has_speech and not names:
+        return None
+    vector = encode_minilm([text])[0]
+    found = _find_spoken(tables, vector, query) if has_speech else {}
+    if names:
+        similarity = encode_minilm([row["label"] for row in names]) @ vector
+        for row, probability in zip(names, calibration.spoken(similarity), strict=True):
+            if row["uid"] not in found or found[row["uid"]].probability < probability:
+                found[row["uid"]] = WordEvidence(float(probability))
+    best = sorted(found, key=lambda uid: -found[uid].probability)[: WINDOWS_PER_HIT * query.num]
+    return {uid: found[uid] for uid in best if found[uid].probability >= MIN_WORD_PROBABILITY}
+
+
+def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> dict[str, WordEvidence]:
+    """The steps in which something similar to a vector is spoken, at one level or the finest of each video."""
     num = WINDOWS_PER_HIT * query.num
-    for row in tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH):
-        probability = float(calibration.spoken(np.array(1 - row["_distance"])))
-        if probability >= MIN_SPOKEN_PROBABILITY:
-            quote = shorten_quote(row["text"])
-            moments.append(SpokenMoment(row["video"], row["start_s"], row["end_s"], quote, probability))
-    return moments
+    windows = tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH)
+    by_video = defaultdict(list)
+    names = list(dict.fromkeys(window["video"] for window in windows))
+    for row in tables.read(step_filter(names, query.level), HIT_COLUMNS).to_pylist() if names else ():
+        by_video[row["video"]].append(Hit.from_row(row, 0.0))
+    best: dict[str, WordEvidence] = {}
+    for window in windows:  # the most similar first
+        steps = by_video[window["video"]]
+        finest = max((step.level for step in steps), default=0)
+        middle_s = (window["start_s"] + window["end_s"]) / 2
+        for step in steps:
+            if step.level == finest and step.start_s <= middle_s < step.end_s:
+                probability = float(calibration.spoken(np.array(1 - window["_distance"])))
+                best.setdefault(step.uid, WordEvidence(probability, shorten_quote(window["text"])))
+    return best
 
 
 def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> list[Hit]:
-    """Hits of rows, scored by their summaries if they have any and otherwise by their `_distance`."""
-    hits = [Hit.from_row(row, 1 - row["_distance"]) for row in rows]
+    """Hits of rows with their probability, by their summaries if they have any and otherwise by their `_distance`."""
+    by_distance = calibration.search(np.array([1 - row["_distance"] for row in rows]))
+    hits = [Hit.from_row(row, probability) for row, probability in zip(rows, by_distance, strict=True)]
     scored = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
     if score is None or not scored:
         return hits
@@ -118,45 +150,14 @@ def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> lis
     return _average_with_coarser(hits)
 
 
-def join_speech(hit: Hit, moment: SpokenMoment | None) -> Hit:
-    """Combine the score of a hit with the probability that the query is spoken, as independent evidence.
-
-    Without a picture encoder the score is a cosine and stands in for a probability. Related texts and
-    steps have cosines of a few tenths, so spoken words rank first, as they should.
-    """
-    if moment is None:
-        return replace(hit, rests_on="pictures")
-    seen = float(np.clip(hit.probability, 0.0, 1.0))
-    rests_on = strongest_evidence(seen, moment.probability)
-    joined = float(join_evidence(np.array(seen), np.array(moment.probability)))
-    return replace(hit, probability=joined, rests_on=rests_on, quote=None if rests_on == "pictures" else moment.quote)
-
-
-def _best_moments(tables: CorpusTables, spoken: Sequence[SpokenMoment], level: int | None) -> dict[str, SpokenMoment]:
-    """The best moment of each step in which something is spoken, at one level or the finest of each video."""
-    names = list(dict.fromkeys(moment.video for moment in spoken))
-    by_video = defaultdict(list)
-    for row in tables.read(step_filter(names, level), HIT_COLUMNS).to_pylist():
-        by_video[row["video"]].append(Hit.from_row(row, 0.0))
-    best: dict[str, SpokenMoment] = {}
-    for moment in spoken:  # the most likely first
-        steps = by_video[moment.video]
-        finest = max((step.level for step in steps), default=0)
-        middle_s = (moment.start_s + moment.end_s) / 2
-        inside = [step for step in steps if step.level == finest and step.start_s <= middle_s < step.end_s]
-        if inside:
-            best.setdefault(inside[0].uid, moment)
-    return best
-
-
 def _rows_of_steps(
     tables: CorpusTables, uids: Sequence[str], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
-    """Rows of steps with the `_distance` of their vectors from a query, or 1 without a query."""
+    """Rows of steps with the `_distance` of their vectors from a query, or 2, the largest, without a query."""
     rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
     for row in rows:
         stored = np.array([row.pop("vector")], dtype=np.float32)
-        row["_distance"] = 1.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])
+        row["_distance"] = 2.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])
     return rows
 
 

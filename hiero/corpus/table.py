@@ -67,9 +67,12 @@ class RowFilter:
     levels: Sequence[int] = ()
     uids: Sequence[str] = ()
     only_steps: bool = False  # leaves out the rows of whole videos
+    named: bool = False  # only the steps that a person named or imported
 
     def to_sql(self) -> str | None:
         conditions = [f"level > {VIDEO_LEVEL}"] if self.only_steps else []
+        if self.named:
+            conditions.append("origin != 'model' AND label IS NOT NULL")
         if self.exclude is not None:
             conditions.append(f"video != {_sql_literal(self.exclude)}")
         for column, values in (("level", self.levels), ("video", self.videos), ("uid", self.uids)):
@@ -145,7 +148,7 @@ class CorpusTables:
 
     def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
         """Columns of rows, in the order of the table."""
-        return self._query(lambda: query_rows(self.get(name), rows, columns, num).to_arrow(), name)
+        return self._query(lambda: query_rows(self.get(name), rows, self._stored(columns, name), num).to_arrow(), name)
 
     def nearest(
         self,
@@ -163,12 +166,20 @@ class CorpusTables:
             query = query.distance_type("cosine")
             if (where := rows.to_sql()) is not None:
                 query = query.where(where, prefilter=True)
-            query = query.select([*columns, "_distance"]).limit(num)
+            query = query.select([*self._stored(columns, name), "_distance"]).limit(num)
             refine_factor = max(1, min(REFINE_FACTOR, MAX_REFINED // num))
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(refine_factor)
             return list(query.to_list())
 
         return self._query(search, name)
+
+    def has_origins(self) -> bool:
+        """Whether the steps have the column `origin`, which corpora of earlier versions lack."""
+        return bool(self._stored(["origin"], STEPS))
+
+    def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:
+        names = self.get(name).schema.names
+        return [column for column in columns if column in names]
 
     def _query(self, query: Callable[[], Result], name: TableName) -> Result:
         with report_damage(self.uri, name):
@@ -196,6 +207,8 @@ class CorpusTables:
         with write_lock(self.uri) as is_locked:
             if schema is not None and self.find(STEPS) is None:
                 commit(self.uri, lambda: self.create(STEPS, schema))
+            elif schema is not None and not self.has_origins():
+                commit(self.uri, lambda: self.get(STEPS).add_columns({"origin": "'model'"}))
             result = commit(self.uri, lambda: change(is_locked))
             self._merge_small_files(is_locked)
         return result
