@@ -12,11 +12,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import file_cells, log, plain_table, print_json, progress_bar, results_console, speech_cells
+from hiero.cli.console import (
+    file_cells,
+    file_columns,
+    log,
+    plain_table,
+    print_json,
+    progress_bar,
+    results_console,
+    speech_cells,
+)
 from hiero.cli.options import OPTIONS, Flag, Join, Json, LevelOptions, NumResults, Repeated, VideoOptions
 from hiero.errors import InputError
 from hiero.types import VERSION, file_fields, format_count, format_percent, format_time
@@ -181,12 +190,15 @@ class SearchOptions:
         Number of results.
     exact
         Compare with every step, also in a large corpus, instead of using the vector index.
+    all_
+        Also show improbable results.
     """
 
     video: Repeated = None
     level: int | None = None
     num: NumResults = 20
     exact: Flag = False
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False
 
 
 def search(
@@ -201,8 +213,8 @@ def search(
 ) -> None:
     """Find steps in all videos of a corpus, by text or by their similarity to a moment.
 
-    Transcripts of indexed videos are searched as well; each result shows whether it was found by speech,
-    by pictures or by both.
+    Transcripts of indexed videos and the names that people gave to steps are searched as well; each
+    result shows what it was found by, and how probable it is.
 
     **Examples**
 
@@ -220,6 +232,7 @@ def search(
         comes before and after it.
     """
     from hiero.corpus.corpus import Corpus
+    from hiero.steps.calibration import SEARCH_THRESHOLD
 
     if (query is None) == (like is None):
         raise InputError('name what to look for: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss')
@@ -237,11 +250,14 @@ def search(
         hits = opened.search_text(engine, str(query), num, videos=names, level=level, exact=exact)
         document["query"] = query
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
+    probable = [hit for hit in hits if hit.probability >= SEARCH_THRESHOLD]
     if json_:
         rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit.start_s)} for hit in hits]
-        print_json({**document, "hits": rows})
-    else:
-        _print_hits(hits, files)
+        print_json({**document, "present": bool(probable), "hits": rows})
+        return
+    if not probable:
+        print("probably not in these videos" if search_options.all_ else "probably not in these videos (see --all)")
+    _print_hits(hits if search_options.all_ else probable, files)
 
 
 def _corpus_engine(corpus: Corpus, options: VideoOptions) -> Engine:
@@ -379,15 +395,17 @@ def _report_problems(corpus: Corpus) -> None:
 
 
 def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
-    """Print a table of hits; `files` are those of videos that consist of several."""
-    speech_columns = ["by", "speech"] if any(hit.rests_on is not None for hit in hits) else []
-    file_column = ["in file"] if files else []
-    table = plain_table(
-        "video", "from", "to", "step", "sure", *file_column, *speech_columns, right=("from", "to", "sure")
-    )
+    """Print a table for each video, best first; `files` are those of videos that consist of several."""
+    by_video: dict[str, list[Hit]] = {}
     for hit in hits:
-        times = format_time(hit.start_s), format_time(hit.end_s)
-        file = file_cells(files.get(hit.video, ()), hit.start_s) or [""] * len(file_column)
-        speech = speech_cells(hit.rests_on, hit.quote)
-        table.add_row(hit.video, *times, hit.label or "", format_percent(hit.probability), *file, *speech)
-    results_console().print(table)
+        by_video.setdefault(hit.video, []).append(hit)
+    speech_columns = ["by", "speech"] if any(hit.rests_on is not None for hit in hits) else []
+    for video, group in by_video.items():
+        video_files = files.get(video, ())
+        columns = ["from", "to", "sure", "step", *file_columns(video_files), *speech_columns]
+        table = plain_table(*columns, right=("from", "to", "sure"))
+        for hit in group:
+            cells = format_time(hit.start_s), format_time(hit.end_s), format_percent(hit.probability)
+            name, speech = hit.label or hit.step, speech_cells(hit.rests_on, hit.quote)
+            table.add_row(*cells, name, *file_cells(video_files, hit.start_s), *speech)
+        results_console(video).print(table)

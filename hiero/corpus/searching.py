@@ -203,7 +203,7 @@ def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSeque
     found = tables.read(rows, [*HIT_COLUMNS, "vector"])
     vectors = np.asarray(found["vector"].combine_chunks().flatten(), dtype=np.float32)
     vectors = vectors.reshape(len(found), vector_width(found.schema))
-    hits = [Hit.from_row(row, 1.0) for row in found.select(HIT_COLUMNS).to_pylist()]
+    hits = [Hit.from_row(row, 1.0) for row in found.drop_columns(["vector"]).to_pylist()]
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
     return [StepSequence([hits[i] for i in group], vectors[group]) for group in groups]

@@ -23,7 +23,7 @@ from hiero.corpus.adaptation import (
     spread_narrations,
 )
 from hiero.errors import InputError
-from hiero.formats.hiero_json import write_edits
+from hiero.formats.hiero_json import edits_file, write_edits
 from hiero.model.hiero import write_model_folder
 from hiero.sources.source import VideoSource
 from hiero.storage.files import load_tensors
@@ -47,7 +47,10 @@ def files(tmp_path):
         np.save(path, rows)
         paths[f"v{i}"] = VideoSource.of(path)
         if i < 2:
-            steps = [Step(f"0.{j}", 60.0 * j, 60.0 * j + 60, j, label=NAMES[k]) for j, k in enumerate(order)]
+            steps = [
+                Step(f"step-{j + 1}", 60.0 * j, 60.0 * j + 60, j, label=NAMES[k], origin="person")
+                for j, k in enumerate(order)
+            ]
             write_edits(path, None, Hierarchy(str(path), "m", 120.0, (tuple(steps),)))
     return paths
 
@@ -170,16 +173,37 @@ def test_annotations_instead_of_edits(files, tmp_path):
 
 def test_steps_with_names():
     fine = (
-        Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a"),
+        Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a", origin="person"),
         Step("1.1", 4.0, 6.0, 1, parent="0.0"),
-        Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True),
+        Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True, origin="person"),
     )
     coarse = (
-        Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c"),
-        Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b"),
+        Step("0.0", 0.0, 6.0, 0, children=("1.0", "1.1"), label="c", origin="person"),
+        Step("0.1", 6.0, 9.0, 1, children=("1.2",), label="b", origin="person"),
     )
     names = [(step.start_s, step.end_s, step.text) for step in named_steps(Hierarchy("v", "m", 9.0, (coarse, fine)))]
     assert names == [(0.0, 6.0, "c"), (0.0, 4.0, "a")]  # the other "b" only repeats what it holds
+
+
+def test_the_machine_does_not_teach_itself(files, tmp_path):
+    """Only names from people do, also in files of the version before, in which they have no score."""
+    steps = (
+        Step("step-1", 0.0, 60.0, 0, label="open the fridge", probability=1.0),
+        Step("step-2", 60.0, 90.0, 1, label=NAMES[0], origin="person"),
+        Step("step-3", 90.0, 120.0, 1, label=NAMES[1], origin="imported"),
+    )
+    path = files["v2"].path
+    hierarchy = Hierarchy(str(path), "m", 120.0, (steps,))
+    write_edits(path, None, hierarchy)
+    (corrected,) = find_corrections({"v2": files["v2"]})
+    assert [step.text for step in corrected.steps] == list(NAMES)
+    document = hierarchy.to_dict()
+    document["version"] = 1
+    for step in document["levels"][0]["steps"]:
+        del step["origin"], step["probability"]
+    edits_file(path).write_text(json.dumps(document))
+    (corrected,) = find_corrections({"v2": files["v2"]})
+    assert [step.text for step in corrected.steps] == list(NAMES)
 
 
 def test_narrations_are_spread_over_steps(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import Hit, transcripts_key
-from hiero.corpus.searching import SpokenMoment, join_speech
+from hiero.corpus.searching import WordEvidence
 from hiero.corpus.table import SPEECH
 from hiero.engine import load
 from hiero.sources.source import VideoSource
@@ -152,14 +152,12 @@ def test_as_typed(corpus, capsys, tmp_path):
 
 
 def test_two_witnesses():
-    hit = Hit("a", 1, "1.0", 0.0, 9.0, 0, None, 0.5)
-    joined = join_speech(hit, SpokenMoment("a", 1.0, 2.0, "words", 0.5))
+    hit = Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5)
+    joined = WordEvidence(0.5, "words").join(hit)
     assert (joined.probability, joined.rests_on, joined.quote) == (0.75, "both", "words")
-    weak = join_speech(hit, SpokenMoment("a", 1.0, 2.0, "words", 0.1))
+    weak = WordEvidence(0.1, "words").join(hit)
     assert (weak.rests_on, weak.quote) == ("pictures", None)
     assert weak.probability == pytest.approx(0.55)
-    unlike = Hit("a", 1, "1.0", 0.0, 9.0, 0, None, -0.2)
-    assert join_speech(unlike, SpokenMoment("a", 1.0, 2.0, "words", 0.4)).probability == 0.4
 
 
 def test_key_of_transcripts(tmp_path):

@@ -1,0 +1,136 @@
+"""A person's work counts in a corpus: corrected steps are indexed, found by their names, and kept up to date."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiero.cli import app
+from hiero.corpus.corpus import Corpus, Hit, IndexSettings, add_video
+from hiero.corpus.searching import WordEvidence, suppress_overlaps
+from hiero.corpus.table import CorpusTables
+from hiero.engine import load
+from hiero.errors import InputError
+from hiero.formats.hiero_json import write_edits
+from hiero.types import Hierarchy, Step
+from tests.optional import skip_without, weights_or_skip
+
+skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
+OLD_CORPUS = Path(__file__).with_name("corpus_version_1")  # made by hiero before steps had an origin
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    weights = weights_or_skip("minilm").parent
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "weights").symlink_to(weights)
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def engine():
+    return load("raw")
+
+
+@pytest.fixture
+def videos(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        rows = [rng.normal(size=16) + 0.2 * rng.normal(size=(30, 16)) for _ in range(3)]
+        np.save(tmp_path / f"{name}.npy", np.concatenate(rows).astype(np.float32))
+    return tmp_path
+
+
+@pytest.fixture
+def corpus(videos, engine):
+    corpus = Corpus(str(videos / "corpus"), create=True)
+    for name in ("a", "b"):
+        add_video(corpus, engine, videos / f"{name}.npy", engine.read)
+    return corpus
+
+
+def corrected(path, name="rinse the cup"):
+    """Two steps, of which a person named the second."""
+    steps = (Step("step-1", 0.0, 40.0, 0), Step("step-2", 40.0, 90.0, 1, label=name, origin="person"))
+    return Hierarchy(str(path), "raw", 90.0, (steps,))
+
+
+def test_corrections_can_be_ignored(corpus, videos, engine):
+    path = videos / "a.npy"
+    write_edits(path, None, corrected(path))
+    ignore = IndexSettings(edits=False)
+    assert not add_video(corpus, engine, path, lambda source: engine.read(source, edits=False), ignore)[1]
+    assert {step.origin for step in corpus.steps("a")} == {"model"}
+
+
+def test_an_edit_updates_the_rows_of_its_video(corpus, videos, engine):
+    """As a server does after a save, and after the edits are deleted."""
+    path = videos / "a.npy"
+    video, record, others = engine.read(path, edits=False), corpus.find("a"), corpus.steps("b")
+    corpus.add(video, corrected(path), "a", record.sha256, record.transcripts)
+    assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
+    assert corpus.steps("b") == others
+    write_edits(path, None, corrected(path))
+    assert not add_video(corpus, engine, path, engine.read)[1]  # the server's edits are those of the file
+    corpus.add(video, video.steps(), "a", record.sha256, record.transcripts)
+    assert corpus.find("a") == replace(record, indexed_at=corpus.find("a").indexed_at)
+
+
+def test_names_and_pictures_are_two_witnesses():
+    hit = Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5)
+    named = WordEvidence(0.9).join(hit)
+    assert (named.rests_on, named.quote) == ("name", None)
+    assert named.probability == pytest.approx(0.95)
+    assert WordEvidence(0.05).join(hit).rests_on == "pictures"
+
+
+def test_nested_steps_of_one_moment_appear_once():
+    coarse = Hit("a", 0, "coarse-1", 27.0, 58.0, 0, None, 0.4)
+    fine = Hit("a", 1, "fine-1", 27.0, 36.0, 0, None, 0.5)
+    after = Hit("a", 1, "fine-2", 36.0, 58.0, 0, None, 0.3)
+    assert suppress_overlaps([fine, coarse, after], 5) == [fine, after]
+    assert suppress_overlaps([coarse, fine, after], 5) == [coarse]
+
+
+def run(capsys, *arguments):
+    app([str(argument) for argument in arguments], result_action="return_value")
+    return capsys.readouterr().out
+
+
+def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):
+    assert run(capsys, "search", corpus.uri, "--like", "a@0:10") == "probably not in these videos (see --all)\n"
+    shown = run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
+    assert shown.startswith("probably not in these videos\n\nb\n")
+    assert "%" in shown
+
+
+def test_a_failed_first_video_decides_nothing(videos, engine, monkeypatch):
+    """The size of the vectors is that of the first video that was added."""
+    corpus = Corpus(str(videos / "new"), create=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(CorpusTables, "create", lambda *_: (_ for _ in ()).throw(InputError("failed")))
+        with pytest.raises(InputError, match="failed"):
+            add_video(corpus, engine, videos / "a.npy", engine.read)
+    np.save(videos / "narrow.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
+    assert add_video(corpus, engine, videos / "narrow.npy", engine.read)[1]
+
+
+def test_a_corpus_of_an_earlier_version(tmp_path, engine):
+    shutil.copytree(OLD_CORPUS, tmp_path / "old")
+    corpus = Corpus(str(tmp_path / "old"))
+    assert [record.video for record in corpus.videos()] == ["a", "b"]
+    assert {step.origin for step in corpus.steps("a")} == {"model"}
+    assert corpus.search(np.ones(8, np.float32), 3)
+    assert corpus.like("a", 10.0)[1]
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "c.npy", rng.normal(size=(90, 8)).astype(np.float32))
+    corpus.add(engine.read(tmp_path / "c.npy"), corrected(tmp_path / "c.npy"), "c", "key")
+    assert {step.origin for step in corpus.steps("a")} == {"model"}
+    assert [step.origin for step in corpus.steps("c")] == ["model", "person"]
+    assert len(corpus.steps("a")) == 4
+    corpus.optimize()
+    assert corpus.search_text(engine, "rinse the cup")[0].video == "c"
