@@ -266,6 +266,21 @@ def test_who_made_a_step(client, tea):
     assert [step["origin"] for step in saved] == ["person", "person", "person", "model"]
 
 
+def test_answers_use_names_that_people_gave(client, tea):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    step = steps["levels"][1]["steps"][2]
+    step["label"] = "flox the wemble"
+
+    def best_match():
+        return client.get(f"/api/videos/{tea}/ask", params={"q": "flox the wemble"}).json()["matches"][0]
+
+    assert best_match().get("rests_on") != "name"
+    client.put(f"/api/videos/{tea}/edits", json=steps)
+    match = best_match()
+    assert match["rests_on"] == "name"
+    assert (match["start_s"], match["end_s"]) == pytest.approx((step["start_s"], step["end_s"]), abs=1.1)
+
+
 def test_edits_are_in_the_corpus(client, library, tea):
     steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
     steps["levels"][1]["steps"][0]["label"] = "flox the wemble"
