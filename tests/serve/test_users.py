@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.serve.app import ROUTERS, create_app
+from hiero.serve.app import ROUTERS, STATIC, create_app
 from hiero.serve.guard import OPEN_PATHS
 from hiero.serve.routing import RoleCheck
 from hiero.serve.settings import ServerSettings
@@ -189,6 +189,13 @@ def test_tokens_by_the_command_line(tmp_path):
     assert "a name must have" in run("add", "an na").stderr
     actions = [line["action"] for line in State(tmp_path / "state").audit(9)]
     assert actions == ["revoke token", "revoke token", "add token", "add token", "add token"]
+
+
+def test_the_hint_on_the_page_is_a_command_that_works(tmp_path):
+    (hint,) = re.findall(r"<kbd>hiero (serve token .*?)</kbd>", (STATIC / "index.html").read_text())
+    arguments = [{"NAME": "anna", "FOLDER": tmp_path}.get(word, word) for word in hint.split()]
+    assert len(run_hiero(*arguments, check=False).stdout.strip()) >= 32
+    assert [token.name for token in State(tmp_path).tokens()] == ["anna"]
 
 
 def test_every_change_leaves_a_line(client, library, state):
