@@ -13,16 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hiero.errors import InputError
-from hiero.formats.hiero_json import (
-    EDITS_SUFFIX,
-    delete_edits,
-    encode_edits,
-    find_edits,
-    has_stored_edits,
-    parse_hierarchy,
-    read_edits,
-    write_edits,
-)
+from hiero.formats import hiero_json
 from hiero.serve.entries import Entry
 from hiero.serve.state import SavedEdit, State
 from hiero.storage.files import parse_json
@@ -32,7 +23,7 @@ VERSION_LENGTH = 32
 MAX_HISTORY = 500  # number of listed saves
 PRESENCE_S = 45.0  # time after which a silent page counts as closed; pages send a signal every 15 s
 # Name of a temporary file of a save or an upload.
-PART_NAME = re.compile(rf"\.(.+{re.escape(EDITS_SUFFIX)}\.[a-z0-9_]{{8}}|[0-9a-f]{{16}})\.part")
+PART_NAME = re.compile(rf"\.(.+{re.escape(hiero_json.EDITS_SUFFIX)}\.[a-z0-9_]{{8}}|[0-9a-f]{{16}})\.part")
 DAMAGED = "damaged"  # version of edits that cannot be read
 STALE_S = 2 * 3600.0  # age of a temporary file that nobody writes any more
 
@@ -74,17 +65,19 @@ class EditStore:
         last = self.state.last_edit(entry.id)
         if last is not None:
             return None if last.version is None else SavedSteps(self._read_save(entry, last.id), last.version)
-        found = read_edits(entry.path, self._find_key(entry) if has_stored_edits() else None)
-        return None if found is None else SavedSteps(found.hierarchy, version_of(encode_edits(found.hierarchy)))
+        found = hiero_json.read_edits(entry.path, self._find_key(entry) if hiero_json.has_stored_edits() else None)
+        return None if found is None else SavedSteps(found.hierarchy, version_of(found.hierarchy))
 
     def exists(self, entry: Entry) -> bool:
         last = self.state.last_edit(entry.id)
-        return bool(find_edits(entry.path, self._keys.get(entry.id))) if last is None else last.version is not None
+        if last is not None:
+            return last.version is not None
+        return bool(hiero_json.find_edits(entry.path, self._keys.get(entry.id)))
 
     def save(self, entry: Entry, hierarchy: Hierarchy, expected: Versions, user: str = "") -> SavedSteps:
         """Save edited steps. Raises ConflictError if the current edits have another version than expected."""
         self._replace(entry, hierarchy, expected, user)
-        return SavedSteps(hierarchy, version_of(encode_edits(hierarchy)))
+        return SavedSteps(hierarchy, version_of(hierarchy))
 
     def delete(self, entry: Entry, expected: Versions = None, user: str = "") -> None:
         self._replace(entry, None, expected, user)
@@ -114,7 +107,7 @@ class EditStore:
                 version = None if current is None else current.version
             except InputError:  # a damaged file can also be replaced
                 version = DAMAGED
-            if version == (None if hierarchy is None else version_of(encode_edits(hierarchy))):
+            if version == (None if hierarchy is None else version_of(hierarchy)):
                 return  # a repeated request whose response was lost
             if expected is None or (not expected if version is None else version in expected):
                 self._write(entry, current, hierarchy, user)
@@ -134,9 +127,9 @@ class EditStore:
         path, key = entry.path if self.write_files else None, self._find_key(entry)
         try:
             if hierarchy is None:
-                delete_edits(path, key)
+                hiero_json.delete_edits(path, key)
             else:
-                write_edits(path, key, hierarchy)
+                hiero_json.write_edits(path, key, hierarchy)
         except OSError as error:  # for example a read-only folder
             if not self.has_history:  # otherwise the files are only copies
                 message = f"cannot save the edits next to the video ({error.strerror})"
@@ -147,12 +140,12 @@ class EditStore:
         if hierarchy is None:
             self.state.add_edit(entry.id, None, None, 0, user)
             return
-        content = encode_edits(hierarchy)
-        self.state.add_edit(entry.id, version_of(content), content, len(hierarchy.levels[-1]), user)
+        content = hiero_json.encode_edits(hierarchy)
+        self.state.add_edit(entry.id, version_of(hierarchy), content, len(hierarchy.levels[-1]), user)
 
     def _read_save(self, entry: Entry, number: int) -> Hierarchy:
         try:
-            return parse_hierarchy(parse_json(self.state.edit_content(entry.id, number) or b""))
+            return hiero_json.parse_hierarchy(parse_json(self.state.edit_content(entry.id, number) or b""))
         except ValueError as error:
             raise InputError(f"{entry.name}: save {number} is damaged ({error})") from error
 
@@ -197,8 +190,8 @@ class Presence:
         return sorted(user for (name, user), s in self._last_seen_s.items() if name == video and s >= since_s)
 
 
-def version_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:VERSION_LENGTH]
+def version_of(hierarchy: Hierarchy) -> str:
+    return hashlib.sha256(hiero_json.encode_edits(hierarchy)).hexdigest()[:VERSION_LENGTH]
 
 
 def clear_stale(folders: Iterable[Path]) -> None:
