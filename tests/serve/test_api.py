@@ -291,6 +291,8 @@ def test_edits_are_in_the_corpus(client, library, tea):
     assert label_in_corpus() != "flox the wemble"
     client.put(f"/api/videos/{tea}/edits", json=steps)
     assert label_in_corpus() == "flox the wemble"
+    (best, *_) = client.get("/api/search", params={"q": "flox the wemble"}).json()
+    assert (best["label"], best["id"]) == ("flox the wemble", tea)
     library.index(library.find(tea))
     assert label_in_corpus() == "flox the wemble"
     client.delete(f"/api/videos/{tea}/edits")
