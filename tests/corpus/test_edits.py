@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,28 @@ def corrected(path, name="rinse the cup"):
     return Hierarchy(str(path), "raw", 90.0, (steps,))
 
 
+def test_corrections_are_indexed_and_found_by_their_names(corpus, videos, engine):
+    path = videos / "a.npy"
+    assert not add_video(corpus, engine, path, engine.read)[1]
+    write_edits(path, None, corrected(path))
+    record, is_new = add_video(corpus, engine, path, engine.read)
+    assert (is_new, record.levels) == (True, (2,))
+    assert [(step.start_s, step.label, step.origin) for step in corpus.steps("a")] == [
+        (0.0, None, "model"),
+        (40.0, "rinse the cup", "person"),
+    ]
+    best = corpus.search_text(engine, "rinse the cup")[0]
+    assert (best.video, best.start_s, best.rests_on) == ("a", 40.0, "name")
+    assert best.probability > 0.9
+    assert best.to_dict()["origin"] == "person"
+    assert corpus.search_text(engine, "rinsing a cup")[0].start_s == 40.0
+    assert not add_video(corpus, engine, path, engine.read)[1]
+    write_edits(path, None, corrected(path, "dry the cup"))
+    assert add_video(corpus, engine, path, engine.read)[1]
+    assert corpus.steps("a")[1].label == "dry the cup"
+    assert corpus.check() == []
+
+
 def test_corrections_can_be_ignored(corpus, videos, engine):
     path = videos / "a.npy"
     write_edits(path, None, corrected(path))
@@ -80,6 +103,17 @@ def test_an_edit_updates_the_rows_of_its_video(corpus, videos, engine):
     assert corpus.find("a") == replace(record, indexed_at=corpus.find("a").indexed_at)
 
 
+def test_corrections_survive_a_repair_and_a_new_model(corpus, videos, engine):
+    path = videos / "a.npy"
+    write_edits(path, None, corrected(path))
+    add_video(corpus, engine, path, engine.read)
+    corpus.table.delete("video = 'a' AND start_s > 0")
+    corpus.repair(engine.read)
+    assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
+    corpus.renew(engine, engine.read)
+    assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
+
+
 def test_names_and_pictures_are_two_witnesses():
     hit = Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5)
     named = WordEvidence(0.9).join(hit)
@@ -99,6 +133,21 @@ def test_nested_steps_of_one_moment_appear_once():
 def run(capsys, *arguments):
     app([str(argument) for argument in arguments], result_action="return_value")
     return capsys.readouterr().out
+
+
+def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
+    path = videos / "a.npy"
+    write_edits(path, None, corrected(path))
+    add_video(corpus, engine, path, engine.read)
+    found = run(capsys, "search", corpus.uri, "rinse the cup")
+    assert " ".join(found.split()) == "a from to sure step by speech 0:40 1:30 100 % rinse the cup name"
+    assert run(capsys, "search", corpus.uri, "repair a bicycle") == "probably not in these videos (see --all)\n"
+    assert "rinse the cup" not in run(capsys, "search", corpus.uri, "repair a bicycle", "--all")
+    document = json.loads(run(capsys, "search", corpus.uri, "repair a bicycle", "--json"))
+    assert document["present"] is False
+    document = json.loads(run(capsys, "search", corpus.uri, "rinse the cup", "--json"))
+    assert document["present"] is True
+    assert document["hits"][0]["rests_on"] == "name"
 
 
 def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):
