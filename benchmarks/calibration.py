@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
 from hiero.steps.grounding import score_spans
 from hiero.steps.similarity import label_probabilities, presence_statistics
+from hiero.types import Step
 from hiero.vectors import unit_vectors
 
 NUM_HITS = 5  # hits of a search that are judged
@@ -95,42 +96,26 @@ def judge_search(samples: list[Sample], rng: np.random.Generator) -> Judged:
     judged = Judged([], [], [])
     for development in (True, False):
         half = [sample for sample in samples if sample.is_development == development]
-        rows = [row for sample in half for row in step_rows(sample)]
+        levels = [sample.video.steps(labels=[]).levels[-1] for sample in half]
+        rows = [(sample, step) for sample, level in zip(half, levels, strict=True) for step in level]
         shown = sorted({text for sample in half for *_, text in sample.spans})
         absent = sorted({text for sample in samples for *_, text in sample.spans} - set(shown))
         texts = shown + list(rng.choice(absent, min(len(shown), len(absent)), replace=False))
-        for text in texts:
-            raw = search_values(half, text)
-            used: list[tuple[str, float, float]] = []
-            for i in np.argsort(-raw, kind="stable"):
-                sample, start_s, end_s = rows[i]
-                if any(name == sample.name and start < end_s and start_s < end for name, start, end in used):
-                    continue
-                used.append((sample.name, start_s, end_s))
-                judged.add([float(raw[i])], sample.shows(start_s, end_s, text), development)
-                if len(used) == NUM_HITS:
-                    break
+        parts = [search_values(sample.video, level, texts) for sample, level in zip(half, levels, strict=True)]
+        for text, raw in zip(texts, np.concatenate(parts, axis=1), strict=True):
+            for i in np.argsort(-raw, kind="stable")[:NUM_HITS]:
+                sample, step = rows[i]
+                judged.add([float(raw[i])], sample.shows(step.start_s, step.end_s, text), development)
     return judged
 
 
-def step_rows(sample: Sample) -> Iterator[tuple[Sample, float, float]]:
-    """The finest steps, which searches return."""
-    for step in sample.video.steps(labels=[]).levels[-1]:
-        yield sample, step.start_s, step.end_s
-
-
-def search_values(samples: list[Sample], text: str) -> np.ndarray:
-    """The raw values of all steps: similarities with pictures, or cosines times the length of the query."""
-    values = []
-    for sample in samples:
-        video = sample.video
-        spans = video.level_spans(video.steps(labels=[]).levels[-1])
-        summaries = video.summarise_spans(spans)
-        if summaries is not None:
-            values.append(summaries.similarity([text])[0])
-        else:
-            values.append(unit_vectors(video.embed_spans(spans)) @ video.engine.embed_queries([text])[0])
-    return np.concatenate(values)
+def search_values(video: Video, level: Sequence[Step], texts: list[str]) -> np.ndarray:
+    """Raw values of texts and steps (Q, N): similarities with pictures, or cosines times the length of the query."""
+    spans = video.level_spans(level)
+    summaries = video.summarise_spans(spans)
+    if summaries is not None:
+        return summaries.similarity(texts)
+    return video.engine.embed_queries(texts) @ unit_vectors(video.embed_spans(spans)).T
 
 
 def judge_labels(samples: list[Sample]) -> Judged:
@@ -263,9 +248,10 @@ def main() -> None:
             samples = read_recordings(args.source, args.model, Path(folder))
             report("ask, in the video", judge_presence(samples, rng), calibration.PRESENCE)
             report("search", judge_search(samples, rng), calibration.SEARCH)
-            report("labels, share of the best", judge_labels(samples), (1.0, 0.0), slice(1, 2))
-            report("labels, similarity of the best", judge_labels(samples), calibration.MATCH, slice(0, 1))
-            report("labels, both", judge_labels(samples), (0.0, 1.0, 0.0))
+            labels = judge_labels(samples)
+            report("labels, share of the best", labels, (1.0, 0.0), slice(1, 2))
+            report("labels, similarity of the best", labels, calibration.MATCH, slice(0, 1))
+            report("labels, both", labels, (0.0, 1.0, 0.0))
             report("like", judge_like(samples), calibration.SAME_STEP)
     else:
         samples = read_clips(args.source)

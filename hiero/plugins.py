@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -34,21 +33,7 @@ def read_project() -> dict[str, Any]:
 GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
 
 
-@dataclass(frozen=True)
-class ScriptPlugin:
-    """A plug-in registered by a script, with the interface of an entry point."""
-
-    plugin: Any
-
-    @property
-    def value(self) -> str:
-        return f"{getattr(self.plugin, '__module__', '')}:{getattr(self.plugin, '__qualname__', self.plugin)}"
-
-    def load(self) -> Any:
-        return self.plugin
-
-
-SCRIPT_PLUGINS: dict[str, dict[str, ScriptPlugin]] = {group: {} for group in GROUPS}
+SCRIPT_PLUGINS: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}  # registered by scripts, by name
 
 
 def register(group: str, name: str, plugin: Any) -> None:
@@ -66,12 +51,12 @@ def register(group: str, name: str, plugin: Any) -> None:
         raise InputError(f"unknown plug-in group {group}; choose from {', '.join(GROUPS)}")
     if (entry := registered_entry_points(group).get(name)) is not None:
         raise InputError(f"{name} is already used by {entry.value}; choose another name")
-    SCRIPT_PLUGINS[group][name] = ScriptPlugin(plugin)
+    SCRIPT_PLUGINS[group][name] = plugin
 
 
-def registered(group: str) -> dict[str, EntryPoint | ScriptPlugin]:
-    """The plug-ins of a group by name, not loaded; those registered by a script come last."""
-    return {**registered_entry_points(group), **SCRIPT_PLUGINS.get(group, {})}
+def registered(group: str) -> list[str]:
+    """The names of the plug-ins of a group; those registered by a script come last."""
+    return [*registered_entry_points(group), *SCRIPT_PLUGINS.get(group, {})]
 
 
 @functools.cache
@@ -95,14 +80,16 @@ def installed_entry_points() -> dict[str, list[EntryPoint]]:
 
 def load_plugin(group: str, name: str) -> Any:
     """Load a plug-in by name; an unknown or broken one is an InputError."""
-    entries = registered(group)
-    if name not in entries:
+    if name in SCRIPT_PLUGINS.get(group, {}):
+        return SCRIPT_PLUGINS[group][name]
+    entry = registered_entry_points(group).get(name)
+    if entry is None:
         kind = group.removeprefix("hiero.").replace("_", " ").removesuffix("s")
         raise InputError(
-            f"unknown {kind} {name}; choose from {', '.join(entries)}, install the package that provides it, or "
-            f"register it: hiero.plugins.register({group!r}, {name!r}, …)"
+            f"unknown {kind} {name}; choose from {', '.join(registered(group))}, install the package that provides it, "
+            f"or register it: hiero.plugins.register({group!r}, {name!r}, …)"
         )
     try:
-        return entries[name].load()
+        return entry.load()
     except Exception as error:  # any error in another package
-        raise InputError(f"{name} ({entries[name].value}) cannot be loaded: {error}") from error
+        raise InputError(f"{name} ({entry.value}) cannot be loaded: {error}") from error

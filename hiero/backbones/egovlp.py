@@ -41,8 +41,12 @@ def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -
     `num_frames` is the length of a window (by default that of training). `project` adds the
     projection into the space shared with text.
     """
-    projection = ("vid_proj.", lambda state: len(state["vid_proj.0.weight"])) if project else None
-    return load_released_tower(folder, EgoVLP, "video_model.", projection, num_frames, "zeros", "EgoVLP's visual tower")
+
+    def make(tower: SpaceTimeTransformer, state: dict[str, Tensor]) -> EgoVLP:
+        return EgoVLP(tower, len(state["vid_proj.0.weight"]) if project else None)
+
+    prefixes = ("video_model.", "vid_proj.") if project else ("video_model.",)
+    return load_released_tower(folder, make, prefixes, num_frames, "zeros", "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

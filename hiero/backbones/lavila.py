@@ -22,35 +22,34 @@ PROJECTED_SIZE = 256  # width of the space shared with text
 
 
 class LaViLa(nn.Module):
-    """Normalised windows (B, F, 3, 224, 224) → (B, 256), or (B, 1024) without the projection."""
+    """Normalised windows (B, F, 3, 224, 224) → (B, 256)."""
 
-    def __init__(self, visual: SpaceTimeTransformer, size: int | None) -> None:
+    def __init__(self, visual: SpaceTimeTransformer, size: int) -> None:
         super().__init__()
         self.visual = visual
-        self.image_projection = nn.Parameter(torch.empty(visual.norm.weight.shape[0], size)) if size else None
+        self.image_projection = nn.Parameter(torch.empty(visual.norm.weight.shape[0], size))
 
     def forward(self, frames: Tensor) -> Tensor:
-        x: Tensor = self.visual(frames)
-        return x if self.image_projection is None else x @ self.image_projection
+        return self.visual(frames) @ self.image_projection
 
 
-def untrained(*, num_frames: int = 4, project: bool = True) -> LaViLa:
-    tower = LaViLa(SpaceTimeTransformer(1024, 24, 14, 256, num_frames, clip=True), PROJECTED_SIZE if project else None)
-    if tower.image_projection is not None:
-        nn.init.normal_(tower.image_projection, std=0.02)
+def untrained(*, num_frames: int = 4) -> LaViLa:
+    tower = LaViLa(SpaceTimeTransformer(1024, 24, 14, 256, num_frames, clip=True), PROJECTED_SIZE)
+    nn.init.normal_(tower.image_projection, std=0.02)
     return tower
 
 
-def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> LaViLa:
+def load(folder: Path, *, num_frames: int | None = None) -> LaViLa:
     """Load the tower from a released file, or from the only file in a folder.
 
-    `num_frames` is the length of a window (by default that of training). `project` adds the
-    projection into the space shared with text.
+    `num_frames` is the length of a window (by default that of training).
     """
-    projection = ("image_projection", lambda state: state["image_projection"].shape[1]) if project else None
-    return load_released_tower(
-        folder, LaViLa, "visual.", projection, num_frames, "interpolate", "LaViLa's visual tower"
-    )
+
+    def make(tower: SpaceTimeTransformer, state: dict[str, Tensor]) -> LaViLa:
+        return LaViLa(tower, state["image_projection"].shape[1])
+
+    prefixes = ("visual.", "image_projection")
+    return load_released_tower(folder, make, prefixes, num_frames, "interpolate", "LaViLa's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

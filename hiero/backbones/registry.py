@@ -23,9 +23,10 @@ must have parameters: it computes in their dtype.
 from __future__ import annotations
 
 import functools
+import tomllib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.storage import weights
+from hiero.storage.files import ASSETS
 from hiero.types import ProgressCallback
 
 if TYPE_CHECKING:
@@ -144,78 +146,19 @@ class Backbone:
         return self.options | frames
 
 
-I3D_K400 = Backbone(
-    "i3d-k400",
-    "actions: 400 scores of Kinetics classes",
-    400,
-    "hiero.backbones.i3d",
-    per_frame=False,
-    allows_half=True,
-    version=2,
-)
-DINOV2_TEXT = Backbone(
-    "dinov2-text",
-    "DINOv2 ViT-S/14 and a head: pictures and words in one space",
-    2304,
-    "hiero.backbones.dinov2",
-    per_frame=True,
-    allows_half=False,
-    scores=False,
-    frames_per_segment=1,
-)
-CLIP_VIT_B32 = Backbone(
-    "clip-vit-b32",
-    "CLIP ViT-B/32: pictures and words in one space",
-    512,
-    "hiero.backbones.clip",
-    per_frame=True,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
-    has_text=True,
-)
-EGOVLP = Backbone(
-    "egovlp",
-    "EgoVLP: ViT-B/16 in space and time, projected",
-    256,
-    "hiero.backbones.egovlp",
-    per_frame=False,
-    allows_half=False,
-    scores=False,
-    auto_fetch=False,
-    short_side=256,
-    num_frames=16,
-    has_text=True,
-)
-EGOVLP_768 = replace(
-    EGOVLP,
-    name="egovlp-768",
-    description="EgoVLP without its projection",
-    width=768,
-    has_text=False,
-    weights="egovlp",
-    options={"project": False},
-)
-LAVILA_L = replace(
-    EGOVLP,
-    name="lavila-l",
-    description="LaViLa: TimeSformer-L/14, projected",
-    module="hiero.backbones.lavila",
-    short_side=224,
-    num_frames=4,
-)
-OMNIVORE_L = replace(
-    EGOVLP,
-    name="omnivore-l",
-    description="Omnivore: Swin-L for video",
-    width=1536,
-    module="hiero.backbones.omnivore",
-    has_text=False,
-    options={"size": "L"},
-)
-OMNIVORE_B = replace(
-    OMNIVORE_L, name="omnivore-b", description="Omnivore: Swin-B for video", width=1024, options={"size": "B"}
-)
+OWN = {
+    name: Backbone(name, **table)
+    for name, table in tomllib.loads((ASSETS / "backbones.toml").read_text(encoding="utf-8")).items()
+}
+# The names in the entry points of pyproject.toml
+I3D_K400 = OWN["i3d-k400"]
+DINOV2_TEXT = OWN["dinov2-text"]
+CLIP_VIT_B32 = OWN["clip-vit-b32"]
+EGOVLP = OWN["egovlp"]
+EGOVLP_768 = OWN["egovlp-768"]
+LAVILA_L = OWN["lavila-l"]
+OMNIVORE_L = OWN["omnivore-l"]
+OMNIVORE_B = OWN["omnivore-b"]
 
 
 @functools.cache

@@ -133,26 +133,25 @@ class SpaceTimeTransformer(nn.Module):
 
 def load_released_tower(
     folder: Path,
-    make: Callable[[SpaceTimeTransformer, int | None], Network],
-    prefix: str,
-    projection: tuple[str, Callable[[dict[str, Tensor]], int]] | None,
+    make: Callable[[SpaceTimeTransformer, dict[str, Tensor]], Network],
+    prefixes: tuple[str, ...],
     num_frames: int | None,
     filling: Filling,
     name: str,
 ) -> Network:
-    """Build a network around a transformer and load the weights of a released file."""
+    """Build a network around a transformer and load the weights of a released file.
+
+    `prefixes` are those of the transformer's weights and, if it is used, of the projection.
+    """
     path = find_checkpoint(folder)
     released = read_state_dict(path)
 
     def build() -> tuple[Network, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(released, prefix), num_frames, filling)
-        state = {f"{prefix}{key}": value for key, value in state.items()}
-        if projection is None:
-            return make(tower, None), state
-        projection_prefix, width_of = projection
-        state |= {key: value for key, value in released.items() if key.startswith(projection_prefix)}
+        tower, state = build_space_time(select_prefix(released, prefixes[0]), num_frames, filling)
+        state = {f"{prefixes[0]}{key}": value for key, value in state.items()}
+        state |= {key: value for key, value in released.items() if key.startswith(prefixes[1:])}
         with torch.device("meta"):
-            return make(tower, width_of(released)), state
+            return make(tower, released), state
 
     return load_strict(build, path, name)
 

@@ -90,7 +90,7 @@ class Exporter:
 
 def exporter_names() -> list[str]:
     """Names of all formats, of hiero and of other packages."""
-    return list(registered(GROUP))
+    return registered(GROUP)
 
 
 def find_exporter(name: str) -> Exporter:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,30 +26,22 @@ from hiero.storage.files import atomic_path, load_tensors, save_tensors
 MIN_SQUARE = 1e-6  # smallest sum of squares of a video, for constant features
 MIN_RELATIVE_DEVIATION = 1e-4  # a channel with less of the mean deviation is constant
 
-if TYPE_CHECKING:
+try:
+    from huggingface_hub import ModelHubMixin
+except ImportError:
 
-    class ModelHubMixin:
-        def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None: ...
-        @classmethod
-        def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self: ...
-        def push_to_hub(self, repo_id: str, **options: Any) -> str: ...
-else:
-    try:
-        from huggingface_hub import ModelHubMixin
-    except ImportError:
+    class ModelHubMixin:  # type: ignore[no-redef]
+        """Saving to folders only."""
 
-        class ModelHubMixin:
-            """Saving to folders only."""
+        def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
+            Path(save_directory).mkdir(parents=True, exist_ok=True)
+            self._save_pretrained(Path(save_directory))  # type: ignore[attr-defined]
 
-            def save_pretrained(self, save_directory, **_):
-                Path(save_directory).mkdir(parents=True, exist_ok=True)
-                self._save_pretrained(Path(save_directory))
-
-            def push_to_hub(self, *_, **__):
-                raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
+        def push_to_hub(self, *_: Any, **__: Any) -> None:
+            raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
 
 
-class PretrainedMixin(ModelHubMixin):
+class PretrainedMixin(ModelHubMixin):  # type: ignore[misc, unused-ignore]
     """Saving and loading. The text encoder and the other entries of config.json are kept and saved again."""
 
     config: ModelConfig

