@@ -5,17 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import (
-    RowLevels,
-    StepRow,
-    choose_video,
-    parse_label,
-    parse_label_and_id,
-    parse_time,
-    title,
-    to_json,
-)
+from hiero.formats.rows import RowLevels, StepRow
 from hiero.types import Hierarchy
 
 
@@ -35,7 +27,7 @@ def _is_filled(value: Any) -> bool:
 def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     """Rows of ActivityNet's `database` or `results`, of `steps`, or of `timestamps` and `sentences`."""
     database = next((document[key] for key in ("database", "results") if _is_filled(document.get(key))), None)
-    entry = choose_video(document if database is None else database, settings.video)
+    entry = rows.choose_video(document if database is None else database, settings.video)
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
@@ -48,29 +40,30 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
 
 def _row(span: Any, text: Any, id: Any = None) -> StepRow:
     start, end = span
-    return StepRow(parse_time(start), parse_time(end), *parse_label_and_id(parse_label(text), id))
+    label, id = rows.parse_label_and_id(rows.parse_label(text), id)
+    return StepRow(rows.parse_time(start), rows.parse_time(end), label, id)
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:
     """ActivityNet's JSON with the finest level as annotations (`database`) and as a submission (`results`)."""
     name = Path(hierarchy.video).stem
-    rows = [
-        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": title(step)})
+    entries = [
+        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": rows.title(step)})
         for step in hierarchy.levels[-1]
     ]
     video = {
         "duration": round(hierarchy.duration_s, 3),
         "subset": "validation",
         "url": "",
-        "annotations": [{**row, "id": step.id} for step, row in rows],
+        "annotations": [{**entry, "id": step.id} for step, entry in entries],
     }
     document = {
         "version": "VERSION 1.3",
         "database": {name: video},
-        "results": {name: [{**row, "score": step.probability or 0.0} for step, row in rows]},
+        "results": {name: [{**entry, "score": step.probability or 0.0} for step, entry in entries]},
         "external_data": {"used": False, "details": ""},
     }
-    return to_json(document)
+    return rows.to_json(document)
 
 
 ACTIVITYNET = Exporter(

@@ -32,11 +32,11 @@ def nest_rows(
     for level in levels:
         rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
         split += _split_by_nesting(rows, cut_overlaps)
-    if len(split) > MAX_LEVELS or sum(map(len, split)) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps")
     covered: list[list[StepRow]] = [[StepRow(0.0, duration_s, background=True)]]
-    for i, level in enumerate(split):
+    for i, level in enumerate(split[: MAX_LEVELS + 1]):
         covered.append(_cover(covered[-1], level, copies=i > 0))
+    if len(split) > MAX_LEVELS or sum(map(len, covered[1:])) > MAX_STEPS:
+        raise ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps, including the gaps between them")
     return _to_steps(covered[1:])
 
 
@@ -136,7 +136,7 @@ def _to_steps(levels: Sequence[Sequence[StepRow]]) -> list[list[Step]]:
 
 def _threads(level: Sequence[StepRow]) -> Iterator[int]:
     """The thread of each row: the given one, or one for each label, one for the background, or a new one."""
-    free_thread = 1 + max((row.thread for row in level if row.thread is not None), default=-1)
+    free_threads = count(1 + max((row.thread for row in level if row.thread is not None), default=-1))
     threads = {row.label: row.thread for row in level if row.label is not None and row.thread is not None}
     for i, row in enumerate(level):
         if row.thread is not None:
@@ -144,6 +144,5 @@ def _threads(level: Sequence[StepRow]) -> Iterator[int]:
             continue
         key = row.label if row.label is not None else ("\0background" if row.background else f"\0{i}")
         if key not in threads:
-            threads[key] = free_thread
-            free_thread += 1
+            threads[key] = next(free_threads)
         yield threads[key]

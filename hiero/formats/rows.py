@@ -220,17 +220,21 @@ class _NoDocumentType(TreeBuilder):
     """Refuses document types, and with them entities."""
 
     def doctype(self, *_: object) -> None:
-        raise ValueError("has a document type declaration, which annotation tools never write; remove it")
+        raise InputError("has a document type declaration, which annotation tools never write; remove it")
 
 
 def read_xml(data: bytes) -> Element:
-    """Parse untrusted XML."""
+    """Parse untrusted XML. Raises ValueError."""
     parser = XMLParser(target=_NoDocumentType())
     try:
         parser.feed(data)
         return parser.close()
+    except InputError:
+        raise
     except ParseError as error:
         raise ValueError(f"not XML ({error})") from error
+    except (LookupError, ValueError) as error:  # the declaration may name any codec of Python
+        raise ValueError(f"XML in an encoding that cannot be read ({error}); save it as UTF-8") from error
 
 
 def fill_template(template: str, /, **values: object) -> str:

@@ -22,6 +22,7 @@ from hiero.types import MAX_TIME_S, Utterance
 TRANSCRIPT_SUFFIXES = (".srt", ".vtt", ".json")
 MAX_BYTES = 2**26  # size of a file; a day of speech takes 2 MB
 MAX_UTTERANCES = 200_000
+MAX_BURST, MAX_UTTERANCES_PER_S = 1000, 10  # searching more would take long, and nobody speaks as fast
 MAX_TEXT_LENGTH = 5000  # characters of an utterance
 MAX_SCROLL_GAP_S, MIN_SCROLLED_WORDS = 0.1, 3  # of a line that is repeated above the next one
 MIN_EXPORTED_CUES = 2  # fewer cues do not show whether hiero wrote an SRT
@@ -193,6 +194,9 @@ def _to_utterances(rows: Sequence[Row]) -> tuple[Utterance, ...]:
                 utterances[-1] = Utterance(before.start_s, max(before.end_s, end_s), before.text)
                 continue
         utterances.append(Utterance(start_s, end_s, text))
+    covered_s = max((utterance.end_s for utterance in utterances), default=0.0)
+    if len(utterances) > MAX_BURST + MAX_UTTERANCES_PER_S * covered_s:
+        raise ValueError(f"{len(utterances)} utterances in {covered_s:.0f} s; is it a transcript?")
     return tuple(utterances)
 
 

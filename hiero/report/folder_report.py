@@ -106,7 +106,8 @@ def build_report(
     steps = [step for video in videos for step in video.steps]
     owners = np.repeat(np.arange(len(videos)), [len(video.steps) for video in videos])
     durations = np.array([max(video.duration_s, MIN_NORM) for video in videos])
-    places = np.array([(step.start_s + step.end_s) / 2 for step in steps]) / durations[owners]
+    spans_s = np.array([(step.start_s, step.end_s) for step in steps])
+    places = spans_s.mean(1) / durations[owners]
     vectors = np.concatenate([video.vectors for video in videos])
     if by_label:
         if unnamed := sum(step.label is None for step in steps):
@@ -114,8 +115,8 @@ def build_report(
         activity_of = np.unique([step.label or "" for step in steps], return_inverse=True)[1]
     else:
         activity_of = shared_activities(vectors, places, owners, num)
-    activity_of = _in_usual_order(activity_of, owners, steps, durations)
-    times, seconds = _activity_times(activity_of, owners, steps, durations)
+    activity_of = _in_usual_order(activity_of, owners, spans_s, durations)
+    times, seconds = _activity_times(activity_of, owners, spans_s, durations)
     members = [np.flatnonzero(activity_of == i) for i in range(seconds.shape[1])]
     activities = _describe_activities([[steps[i] for i in group] for group in members], seconds, min_label_score)
     pictures = [picture for video in videos for picture in video.pictures]
@@ -179,25 +180,24 @@ def _table_rows(
 
 
 def _in_usual_order(
-    activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
+    activity_of: np.ndarray, owners: np.ndarray, spans_s: np.ndarray, durations: np.ndarray
 ) -> np.ndarray:
     """Number the activities by their usual order, with those of a single video last."""
-    times, _ = _activity_times(activity_of, owners, steps, durations)
+    times, _ = _activity_times(activity_of, owners, spans_s, durations)
     num_videos = np.isfinite(times).sum(0)
     order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)
     return np.asarray(np.argsort(order)[activity_of])
 
 
 def _activity_times(
-    activity_of: np.ndarray, owners: np.ndarray, steps: list[Step], durations: np.ndarray
+    activity_of: np.ndarray, owners: np.ndarray, spans_s: np.ndarray, durations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Relative time of each activity in each video (NaN if absent) and seconds spent on it, both (V, A)."""
     shape = len(durations), int(activity_of.max()) + 1
     seconds, moments = np.zeros(shape), np.zeros(shape)
-    for step, activity, owner in zip(steps, activity_of, owners, strict=True):
-        length_s = max(step.end_s - step.start_s, MIN_NORM)
-        seconds[owner, activity] += length_s
-        moments[owner, activity] += length_s * (step.start_s + step.end_s) / 2
+    lengths_s = np.maximum(spans_s[:, 1] - spans_s[:, 0], MIN_NORM)
+    np.add.at(seconds, (owners, activity_of), lengths_s)
+    np.add.at(moments, (owners, activity_of), lengths_s * spans_s.mean(1))
     with np.errstate(invalid="ignore", divide="ignore"):
         return moments / seconds / durations[:, None], seconds
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
+from hiero.formats import nesting
 from hiero.formats.hiero_json import edits_file, encode_edits, parse_hierarchy, read_edits, write_edits
 from hiero.formats.nesting import nest_rows
 from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
@@ -301,6 +304,38 @@ def test_xml_cannot_harm(tmp_path):
         file.write_text(content)
         with pytest.raises(InputError, match=r"bomb\.eaf: "):
             read_step_file(file, VIDEO)
+
+
+@pytest.mark.parametrize("encoding", ["rot13", "zlib", "utf-7", "idna", "undefined", "nonsense"])
+def test_xml_in_an_encoding_that_python_knows_and_xml_does_not(encoding, tmp_path):
+    file = tmp_path / "odd.eaf"
+    file.write_text(ELAN.replace("UTF-8", encoding))
+    with pytest.raises(InputError, match=r"odd\.eaf: XML in an encoding that cannot be read .* save it as UTF-8"):
+        read_step_file(file, VIDEO)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "steps.csv"
+    os.mkfifo(pipe)
+    messages = []
+
+    def read():
+        with pytest.raises(InputError) as caught:
+            read_step_file(pipe, VIDEO)
+        messages.append(str(caught.value))
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(timeout=30)
+    assert messages == [f"{pipe}: a pipe, not a file; write its content to a file first"]
+
+
+def test_gaps_count_as_steps(monkeypatch):
+    monkeypatch.setattr(nesting, "MAX_STEPS", 9)
+    rows = [StepRow(2.0 * i, 2.0 * i + 1, "cut") for i in range(5)]
+    assert len(nest_rows([rows], 9.0)[0]) == 9
+    with pytest.raises(ValueError, match="more than 16 levels or 9 steps, including the gaps"):
+        nest_rows([rows], 10.0)  # otherwise hiero could not read what it writes
 
 
 @pytest.mark.parametrize(

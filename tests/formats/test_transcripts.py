@@ -141,6 +141,13 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
         read_transcript(tmp_path / "b.srt")
 
 
+def test_nobody_says_thousands_of_sentences_in_a_minute(tmp_path):
+    rows = [{"start": i / 100, "end": i / 100 + 1, "text": f"now number {i}"} for i in range(5000)]
+    with pytest.raises(InputError, match="5000 utterances in 51 s; is it a transcript"):
+        read_transcript(write(tmp_path / "a.json", json.dumps({"segments": rows})))
+    assert len(read_transcript(write(tmp_path / "a.json", json.dumps({"segments": rows[:1000]})))) == 1000
+
+
 @given(st.text(max_size=300), st.sampled_from([".srt", ".vtt", ".json"]))
 def test_any_text_is_read_or_refused(tmp_path_factory, text, suffix):
     path = tmp_path_factory.mktemp("any") / f"a{suffix}"
