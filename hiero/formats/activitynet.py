@@ -7,8 +7,8 @@ from typing import Any
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import RowLevels, StepRow
-from hiero.types import Hierarchy
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
+from hiero.types import Hierarchy, Step
 
 
 def is_activitynet(document: Any) -> bool:
@@ -31,31 +31,36 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
-        return [[_row(row["segment"], row.get("label"), row.get("id")) for row in annotations]], duration_s
+        return [[_annotated_step(row) for row in annotations]], duration_s
     if "steps" in entry:
-        return [[_row((row["start_s"], row["end_s"]), row["text"]) for row in entry["steps"]]], entry.get("duration_s")
+        return [[_step((row["start_s"], row["end_s"]), row["text"]) for row in entry["steps"]]], entry.get("duration_s")
     spans = zip(entry["timestamps"], entry["sentences"], strict=True)
-    return [[_row(span, text) for span, text in spans]], entry.get("duration")
+    return [[_step(span, text) for span, text in spans]], entry.get("duration")
 
 
-def _row(span: Any, text: Any, id: Any = None) -> StepRow:
+def _annotated_step(row: dict[str, Any]) -> Step:
+    return rows.restore_step(_step(row["segment"], row.get("label"), row.get("id")), row.get(HIERO_PROPERTY))
+
+
+def _step(span: Any, text: Any, id: Any = None) -> Step:
     start, end = span
     label, id = rows.parse_label_and_id(rows.parse_label(text), id)
-    return StepRow(rows.parse_time(start), rows.parse_time(end), label, id)
+    return rows.imported_step(rows.parse_time(start), rows.parse_time(end), label, id=id)
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:
     """ActivityNet's JSON with the finest level as annotations (`database`) and as a submission (`results`)."""
     name = Path(hierarchy.video).stem
+    titles = rows.step_titles(hierarchy)
     entries = [
-        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": rows.title(step)})
+        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": titles[step.id]})
         for step in hierarchy.levels[-1]
     ]
     video = {
         "duration": round(hierarchy.duration_s, 3),
         "subset": "validation",
         "url": "",
-        "annotations": [{**entry, "id": step.id} for step, entry in entries],
+        "annotations": [{**entry, "id": step.id, HIERO_PROPERTY: step.to_dict()} for step, entry in entries],
     }
     document = {
         "version": "VERSION 1.3",

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
 from hiero.types import MAX_STEPS, Hierarchy, Step
 
 MAX_BYTES = 2**28  # CVAT writes a box for each frame of a step
@@ -66,7 +66,7 @@ def _read_tags(root: Element) -> dict[str, Track]:
 
 
 def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
-    """Rows of an XML file of CVAT. Each label `level 0`, `level 1` … is a level, and all others are one level."""
+    """Rows of an XML file of CVAT. Each label of a level of hiero is a level, and all others are one level."""
     root = rows.read_xml(data)
     if root.tag != "annotations":
         raise ValueError("not a file of CVAT: it has no <annotations>")
@@ -77,13 +77,13 @@ def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
     num_frames = max([int(stop) + 1 for stop in stops if stop.strip().isdigit()][-1:], default=0)
     header = rows.parse_object(root.findtext(f".//meta/{HIERO_PROPERTY}"))
     fps = float(header["fps"]) if isinstance(header.get("fps"), int | float) else settings.find_fps()
-    levels: dict[str, list[StepRow]] = {}
+    levels: dict[str, list[Step]] = {}
     for track in [*tracks, *_read_tags(root).values()]:
         name = track.attributes.get(NAME_ATTRIBUTE)
         level, label = ("", track.label) if name is None else (track.label, name)
         spans = track.spans(num_frames)
         original = rows.parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
-        level_rows = [rows.frame_row(first, last, fps, rows.parse_label(label), original) for first, last in spans]
+        level_rows = [rows.frame_step(first, last, fps, rows.parse_label(label), original) for first, last in spans]
         levels.setdefault(level, []).extend(level_rows)
     if not any(levels.values()):
         raise ValueError("has neither tracks nor tagged frames, which steps are read from")
@@ -99,13 +99,14 @@ def to_cvat(hierarchy: Hierarchy) -> str:
     grid = rows.find_frame_grid(Path(hierarchy.media[0].path))
     num_frames = rows.frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
     header = json.dumps({"fps": grid.fps, "duration_s": round(hierarchy.duration_s, 3)})
-    steps = [(level, step) for level, steps in enumerate(hierarchy.levels) for step in steps]
+    levels, titles = rows.level_names(hierarchy), rows.step_titles(hierarchy)
+    steps = [(level, step) for level, steps in zip(levels, hierarchy.levels, strict=True) for step in steps]
     tracks = []
     for number, (level, step) in enumerate(steps):
-        tracks.append(f'  <track id="{number}" label="level {level}" source="file">')
-        tracks += _box_lines(step, grid, num_frames)
+        tracks.append(f'  <track id="{number}" label="{level}" source="file">')
+        tracks += _box_lines(step, titles[step.id], grid, num_frames)
         tracks.append("  </track>")
-    labels = [rows.fill_template("cvat_label.xml", level=level) for level in range(len(hierarchy.levels))]
+    labels = [rows.fill_template("cvat_label.xml", level=level) for level in levels]
     return rows.fill_template(
         "cvat.xml",
         name=escape(rows.one_line(Path(hierarchy.video).name)),
@@ -119,12 +120,12 @@ def to_cvat(hierarchy: Hierarchy) -> str:
     )
 
 
-def _box_lines(step: Step, grid: rows.FrameGrid, num_frames: int) -> list[str]:
+def _box_lines(step: Step, title: str, grid: rows.FrameGrid, num_frames: int) -> list[str]:
     """The first box of a track, and the one that ends it, unless it lasts until the end of the video."""
     first, last = rows.frame_span(step.start_s, step.end_s, grid.fps)
     attributes = [
         f'      <attribute name="{name}">{escape(_xml_text(value))}</attribute>'
-        for name, value in ((NAME_ATTRIBUTE, rows.title(step)), (HIERO_PROPERTY, rows.step_json(step)))
+        for name, value in ((NAME_ATTRIBUTE, title), (HIERO_PROPERTY, rows.step_json(step)))
     ]
     size = f'xtl="0.00" ytl="0.00" xbr="{grid.width:.2f}" ybr="{grid.height:.2f}" z_order="0"'
     lines = []

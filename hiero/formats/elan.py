@@ -13,8 +13,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
-from hiero.types import MAX_STEPS, Hierarchy, Utterance
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
+from hiero.types import MAX_STEPS, Hierarchy, Step, Utterance
 
 SPEECH_TIER = "speech"  # in files of hiero
 
@@ -38,7 +38,7 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
         raise ValueError(f"more than {MAX_STEPS} annotations")
     hiero = root.findtext(f".//PROPERTY[@NAME='{HIERO_PROPERTY}']")
     steps, duration_s = rows.index_steps(rows.parse_object(hiero))
-    levels: list[tuple[tuple[int, float], list[StepRow]]] = []
+    levels: list[tuple[tuple[int, float], list[Step]]] = []
     # Files of hiero have a tier for speech, which has no steps.
     for name in settings.tiers or [name for name in tiers if not (hiero and name == SPEECH_TIER)]:
         level = []
@@ -46,8 +46,8 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
             annotations[name], _spans_ms(name, annotations[name], slots_ms), strict=True
         ):
             label = rows.one_line(item.findtext("ANNOTATION_VALUE") or "") or None
-            row = StepRow(start_ms / 1000, end_ms / 1000, label)
-            level.append(rows.restore_row(row, steps.get(item.attrib["ANNOTATION_ID"])))
+            step = rows.imported_step(start_ms / 1000, end_ms / 1000, label)
+            level.append(rows.restore_step(step, steps.get(item.attrib["ANNOTATION_ID"])))
         if level:
             levels.append(((_depth(name, tiers), -rows.mean_length(level)), level))
     if not settings.tiers:
@@ -115,10 +115,11 @@ def to_elan(hierarchy: Hierarchy) -> str:
 def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:
     """The XML attributes of each tier, and the start, end and text of its items."""
     tiers = []
-    for i, level in enumerate(hierarchy.levels):
-        kind, parent = ("inside", f' PARENT_REF="level {i - 1}"') if i else ("steps", "")
-        items = [(step.start_s, step.end_s, rows.title(step)) for step in level]
-        tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="level {i}"{parent}', items))
+    titles, names = rows.step_titles(hierarchy), rows.level_names(hierarchy)
+    for i, (name, level) in enumerate(zip(names, hierarchy.levels, strict=True)):
+        kind, parent = ("inside", f' PARENT_REF="{names[i - 1]}"') if i else ("steps", "")
+        items = [(step.start_s, step.end_s, titles[step.id]) for step in level]
+        tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="{name}"{parent}', items))
     if speech := _remove_overlaps(hierarchy.speech):
         tiers.append((f'LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}"', speech))
     return tiers

@@ -1,16 +1,17 @@
-"""FiftyOne datasets: temporal detections, with a level for each field of a sample (`level0`, `level1` …)."""
+"""FiftyOne datasets: temporal detections, with a level for each field of a sample (`coarse`, `medium`, `fine`)."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
 from hiero.storage.files import ASSETS, read_json
-from hiero.types import Hierarchy, VideoFile, split_by_file
+from hiero.types import Hierarchy, Step, VideoFile, split_by_file
 
 # an empty dataset of FiftyOne 1.0, which later versions update when they load it
 TEMPLATE = ASSETS / "formats" / "fiftyone.json"
@@ -29,12 +30,12 @@ def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLeve
     if "samples" not in document:
         detections = rows.choose_video(document["labels"], settings.video)
         classes = document["classes"] if isinstance(document["classes"], list) else []
-        return [[_to_row(detection, settings, classes=classes) for detection in detections or []]], None
+        return [[_to_step(detection, settings, classes=classes) for detection in detections or []]], None
     sample = rows.choose_video({str(sample["filepath"]): sample for sample in document["samples"]}, settings.video)
     metadata = sample.get("metadata") or {}
     fps = metadata.get("frame_rate")
     levels = {
-        name: [_to_row(detection, settings, fps) for detection in value["detections"]]
+        name: [_to_step(detection, settings, fps) for detection in value["detections"]]
         for name, value in sample.items()
         if isinstance(value, dict) and value.get("_cls") == "TemporalDetections"
     }
@@ -43,10 +44,10 @@ def read_fiftyone(document: dict[str, Any], settings: ImportSettings) -> RowLeve
     return rows.order_levels(levels), rows.parse_duration(metadata.get("duration"))
 
 
-def _to_row(
+def _to_step(
     detection: dict[str, Any], settings: ImportSettings, fps: float | None = None, classes: list[Any] | None = None
-) -> StepRow:
-    """The row of a temporal detection in frames (`support`) or in seconds (`timestamps`)."""
+) -> Step:
+    """The step of a temporal detection in frames (`support`) or in seconds (`timestamps`)."""
     label = detection.get("label")
     if classes and isinstance(label, int) and 0 <= label < len(classes):
         label = classes[label]
@@ -54,9 +55,9 @@ def _to_row(
     original = rows.parse_object(detection.get(HIERO_PROPERTY) or attributes.get(HIERO_PROPERTY))
     if "timestamps" in detection:
         start_s, end_s = map(rows.parse_time, detection["timestamps"])
-        return rows.restore_row(StepRow(start_s, end_s, rows.parse_label(label)), original)
+        return rows.restore_step(rows.imported_step(start_s, end_s, rows.parse_label(label)), original)
     first, last = map(int, detection["support"])
-    return rows.frame_row(first, last, float(fps or settings.find_fps()), rows.parse_label(label), original)
+    return rows.frame_step(first, last, float(fps or settings.find_fps()), rows.parse_label(label), original)
 
 
 def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
@@ -64,8 +65,8 @@ def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
     document = read_json(TEMPLATE)
     document["info"] = {HIERO_PROPERTY: {"model": hierarchy.model, "duration_s": round(hierarchy.duration_s, 3)}}
     level_field = document["sample_fields"].pop()
-    for i in range(len(hierarchy.levels)):
-        document["sample_fields"].append({**level_field, "name": f"level{i}", "db_field": f"level{i}"})
+    for name in rows.level_names(hierarchy):
+        document["sample_fields"].append({**level_field, "name": name, "db_field": name})
     samples = [_sample(hierarchy, video) for video in hierarchy.media]
     files = {"metadata": document, "samples": {"samples": samples}}
     return {f"fiftyone/{name}.json": rows.to_json(content) for name, content in files.items()}
@@ -90,30 +91,33 @@ def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
         "_media_type": "video",
         "_rand": int(_digest(file_name)[:8], 16) / 16**8,
     }
-    for i in range(len(hierarchy.levels)):
-        sample[f"level{i}"] = {"_cls": "TemporalDetections", "detections": _detections(hierarchy, i, video, grid)}
+    titles = rows.step_titles(hierarchy)
+    for name, level in zip(rows.level_names(hierarchy), hierarchy.levels, strict=True):
+        detections = [
+            _detection(replace(step, start_s=start_s, end_s=end_s), titles[step.id], file_name, name, grid.fps)
+            for step in level
+            for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
+            if file == video
+        ]
+        sample[name] = {"_cls": "TemporalDetections", "detections": detections}
     return sample
 
 
-def _detections(hierarchy: Hierarchy, level: int, video: VideoFile, grid: rows.FrameGrid) -> list[dict[str, Any]]:
-    """The detections of a level in one of the files."""
-    return [
-        {
-            "_id": _object_id(Path(video.path).name, f"level{level}", step.id),
-            "_cls": "TemporalDetection",
-            "tags": [],
-            "label": rows.title(step),
-            "confidence": step.probability,
-            "support": list(rows.frame_span(start_s, end_s, grid.fps)),
-            "step": step.id,
-            "thread": step.thread,
-            "background": step.background,
-            HIERO_PROPERTY: rows.step_json(step),
-        }
-        for step in hierarchy.levels[level]
-        for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
-        if file == video
-    ]
+def _detection(step: Step, title: str, file_name: str, level: str, fps: float) -> dict[str, Any]:
+    """The detection of a step, or of its part in one of several files, in the time of the file."""
+    return {
+        "_id": _object_id(file_name, level, step.id),
+        "_cls": "TemporalDetection",
+        "tags": [],
+        "label": title,
+        "confidence": step.probability,
+        "support": list(rows.frame_span(step.start_s, step.end_s, fps)),
+        "step": step.id,
+        "thread": step.thread,
+        "background": step.background,
+        "origin": step.origin,
+        HIERO_PROPERTY: rows.step_json(step),
+    }
 
 
 def _digest(*names: str) -> str:

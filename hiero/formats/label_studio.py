@@ -7,8 +7,8 @@ from typing import Any
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
-from hiero.types import Hierarchy
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
+from hiero.types import Hierarchy, Step
 
 
 def is_label_studio(document: Any) -> bool:
@@ -25,7 +25,7 @@ def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
     fps = rows.FRAME_RATE if settings.fps is None else settings.fps
     task = tasks[0] if len(tasks) == 1 else _choose_task(tasks, settings.video)
     steps, duration_s = rows.index_steps(task["data"].get(HIERO_PROPERTY))
-    levels: dict[str, list[StepRow]] = {}
+    levels: dict[str, list[Step]] = {}
     for result in _newest_annotation(task)["result"]:
         value = result.get("value", {})
         labels = value.get(result.get("type", "")) or value.get("labels") or value.get("timelinelabels") or []
@@ -34,9 +34,9 @@ def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
         if "ranges" in value:
             original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
             for span in value["ranges"]:
-                level.append(rows.frame_row(int(span["start"]), int(span["end"]), fps, label, original))
+                level.append(rows.frame_step(int(span["start"]), int(span["end"]), fps, label, original))
         elif "start" in value and "end" in value:  # Audio and AudioPlus have seconds
-            level.append(StepRow(rows.parse_time(value["start"]), rows.parse_time(value["end"]), label))
+            level.append(rows.imported_step(rows.parse_time(value["start"]), rows.parse_time(value["end"]), label))
     if not any(levels.values()):
         raise ValueError("no region has times; expected timelinelabels of a Video or labels of an Audio")
     return rows.order_levels(levels), duration_s
@@ -71,7 +71,8 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
     """A task. Its data contains every step, so that unchanged steps are read back exactly."""
     results: list[dict[str, object]] = []
     steps: dict[str, dict[str, object]] = {}
-    for level_index, level in enumerate(hierarchy.levels):
+    titles = rows.step_titles(hierarchy)
+    for level_name, level in zip(rows.level_names(hierarchy), hierarchy.levels, strict=True):
         for step in level:
             first, last = rows.frame_span(step.start_s, step.end_s, rows.FRAME_RATE)
             region_id = rows.plain_id(step).replace(".", "_")
@@ -81,9 +82,9 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
                 {
                     "id": region_id,
                     "type": "timelinelabels",
-                    "from_name": f"level{level_index}",
+                    "from_name": level_name,
                     "to_name": "video",
-                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [rows.title(step)]},
+                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [titles[step.id]]},
                     "score": step.probability or 0.0,
                 }
             )

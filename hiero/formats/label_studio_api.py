@@ -17,7 +17,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from hiero.errors import InputError
-from hiero.formats.rows import FRAME_RATE, LEVEL_NAME, read_xml
+from hiero.formats.rows import FRAME_RATE, level_rank, read_xml
 from hiero.storage.files import parse_json
 
 TOKEN_VARIABLE = "LABEL_STUDIO_API_KEY"  # as in Label Studio's own library
@@ -178,10 +178,10 @@ def extend_interface(interface: str, labels: dict[str, list[str]]) -> str | None
         tags = {element.tag for element in root.iter()}
         for control in root.iter("TimelineLabels"):
             present[control.get("name", "")] = [label.get("value", "") for label in control.iter("Label")]
-    if not (tags <= INTERFACE_TAGS and all(LEVEL_NAME.fullmatch(name) for name in present)):
+    if not (tags <= INTERFACE_TAGS and None not in map(level_rank, present)):
         return interface if set(labels) <= set(present) else None
     # New labels are appended, so that existing ones keep their colours.
-    names = sorted({*present, *labels}, key=lambda name: (len(name), name))
+    names = sorted({*present, *labels}, key=lambda name: (level_rank(name) or 0, name))
     return label_studio_interface({name: [*present.get(name, ()), *labels.get(name, ())] for name in names})
 
 

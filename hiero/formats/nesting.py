@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, count
 
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH
-from hiero.formats.rows import StepRow
+from hiero.formats.rows import NO_THREAD, describe_step, imported_step
 from hiero.types import (
     BOUNDARY_TOLERANCE_S,
     MAX_LEVELS,
@@ -24,15 +24,13 @@ from hiero.types import (
 )
 
 
-def nest_rows(
-    levels: Sequence[Sequence[StepRow]], duration_s: float, *, cut_overlaps: bool = False
-) -> list[list[Step]]:
+def nest_rows(levels: Sequence[Sequence[Step]], duration_s: float, *, cut_overlaps: bool = False) -> list[list[Step]]:
     """Levels of steps that cover a video. Gaps are filled, and steps inside others go to a finer level."""
-    split: list[list[StepRow]] = []
+    split: list[list[Step]] = []
     for level in levels:
         rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
         split += _split_by_nesting(rows, cut_overlaps)
-    covered: list[list[StepRow]] = [[StepRow(0.0, duration_s, background=True)]]
+    covered: list[list[Step]] = [[imported_step(0.0, duration_s, background=True)]]
     for i, level in enumerate(split[: MAX_LEVELS + 1]):
         covered.append(_cover(covered[-1], level, copies=i > 0))
     if len(split) > MAX_LEVELS or sum(map(len, covered[1:])) > MAX_STEPS:
@@ -40,20 +38,21 @@ def nest_rows(
     return _to_steps(covered[1:])
 
 
-def _fit_row(row: StepRow, duration_s: float) -> StepRow:
+def _fit_row(row: Step, duration_s: float) -> Step:
     """Check a row and fit its end to the length of the video."""
     if not 0 <= row.start_s < row.end_s <= MAX_TIME_S:
-        raise ValueError(f"{row.name} must begin at 0 or later and end after it begins")
+        raise ValueError(f"{describe_step(row)} must begin at 0 or later and end after it begins")
     if row.end_s > duration_s + DURATION_TOLERANCE_S or row.start_s >= duration_s:
-        raise ValueError(f"{row.name} is after the end of the video ({duration_s:.1f} s); is this another video?")
+        reason = f"is after the end of the video ({duration_s:.1f} s); is this another video?"
+        raise ValueError(f"{describe_step(row)} {reason}")
     label = None if row.label is None else check_text(row.label[:MAX_LABEL_LENGTH])
     is_end = abs(row.end_s - duration_s) < BOUNDARY_TOLERANCE_S
     return replace(row, end_s=duration_s if is_end else min(row.end_s, duration_s), label=label)
 
 
-def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[StepRow]]:
+def _split_by_nesting(rows: Iterable[Step], cut_overlaps: bool) -> list[list[Step]]:
     """Split rows in time order into levels without overlaps. A row inside another is one level deeper."""
-    levels: list[list[StepRow]] = []
+    levels: list[list[Step]] = []
     for row in rows:
         for level in levels:
             last = level[-1]
@@ -68,7 +67,7 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
                 row = replace(row, end_s=min(row.end_s, last.end_s))
                 continue
             if not cut_overlaps or row.start_s <= last.start_s:
-                names = f"{last.name} and {row.name}"
+                names = f"{describe_step(last)} and {describe_step(row)}"
                 raise ValueError(f"{names} overlap; end one where the other begins, or cut them (--cut-overlaps)")
             level[-1] = replace(last, end_s=row.start_s)
             level.append(row)
@@ -78,9 +77,9 @@ def _split_by_nesting(rows: Iterable[StepRow], cut_overlaps: bool) -> list[list[
     return levels
 
 
-def _cover(parents: Sequence[StepRow], rows: Sequence[StepRow], copies: bool) -> list[StepRow]:
+def _cover(parents: Sequence[Step], rows: Sequence[Step], copies: bool) -> list[Step]:
     """Rows with filled gaps inside each parent. A parent without rows is copied or becomes background."""
-    out: list[StepRow] = []
+    out: list[Step] = []
     start = 0
     for parent in parents:
         end = start
@@ -90,56 +89,58 @@ def _cover(parents: Sequence[StepRow], rows: Sequence[StepRow], copies: bool) ->
         if inside:
             out += _fill_gaps(parent, inside)
         else:
-            out.append(replace(parent, id=None) if copies else StepRow(parent.start_s, parent.end_s, background=True))
+            out.append(
+                replace(parent, id="") if copies else imported_step(parent.start_s, parent.end_s, background=True)
+            )
     return out
 
 
-def _fill_gaps(parent: StepRow, rows: Sequence[StepRow]) -> list[StepRow]:
+def _fill_gaps(parent: Step, rows: Sequence[Step]) -> list[Step]:
     """Rows that cover their parent, with background steps in the gaps."""
-    out: list[StepRow] = []
+    out: list[Step] = []
     time_s = parent.start_s
     for row in rows:
         if row.start_s < parent.start_s - BOUNDARY_TOLERANCE_S or row.end_s > parent.end_s + BOUNDARY_TOLERANCE_S:
-            raise ValueError(f"{row.name} crosses the boundary of {parent.name}, a step of a coarser level")
+            names = f"{describe_step(row)} crosses the boundary of {describe_step(parent)}"
+            raise ValueError(f"{names}, a step of a coarser level")
         if row.start_s > time_s + BOUNDARY_TOLERANCE_S:
-            out.append(StepRow(time_s, row.start_s, background=True))
+            out.append(imported_step(time_s, row.start_s, background=True))
         elif row.start_s != time_s:
             row = replace(row, start_s=time_s)
         out.append(row)
         time_s = row.end_s
     if parent.end_s > time_s + BOUNDARY_TOLERANCE_S:
-        out.append(StepRow(time_s, parent.end_s, background=True))
+        out.append(imported_step(time_s, parent.end_s, background=True))
     elif parent.end_s != time_s:
         out[-1] = replace(out[-1], end_s=parent.end_s)
     return out
 
 
-def _to_steps(levels: Sequence[Sequence[StepRow]]) -> list[list[Step]]:
-    """Steps with the ids and threads of the rows, or new ones."""
-    used = {row.id for level in levels for row in level if row.id is not None}
-    taken: set[str] = set()
+def _to_steps(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
+    """Steps with their ids and threads, or new ones."""
+    used = {row.id for level in levels for row in level}
+    taken: set[str] = {""}
     out = []
     for number, level in enumerate(levels):
         steps = []
         for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
-            if id is None or id in taken:
+            if id in taken:
                 new_id = f"{level_name(number, len(levels))}-{i + 1}"
                 new_ids = chain([new_id], (f"{new_id}-{k}" for k in count(1)))
                 id = next(id for id in new_ids if id not in used and id not in taken)
             taken.add(id)
-            step = Step(id, row.start_s, row.end_s, thread, background=row.background, probability=row.probability)
-            steps.append(replace(step, label=row.label or None))
+            steps.append(replace(row, id=id, thread=thread))
         out.append(steps)
     return link_levels(out)
 
 
-def _threads(level: Sequence[StepRow]) -> Iterator[int]:
-    """The thread of each row: the given one, or one for each label, one for the background, or a new one."""
-    free_threads = count(1 + max((row.thread for row in level if row.thread is not None), default=-1))
-    threads = {row.label: row.thread for row in level if row.label is not None and row.thread is not None}
+def _threads(level: Sequence[Step]) -> Iterator[int]:
+    """The thread of each step: its own, or one for each label, one for the background, or a new one."""
+    free_threads = count(1 + max(row.thread for row in level))
+    threads = {row.label: row.thread for row in level if row.label is not None and row.thread != NO_THREAD}
     for i, row in enumerate(level):
-        if row.thread is not None:
+        if row.thread != NO_THREAD:
             yield row.thread
             continue
         key = row.label if row.label is not None else ("\0background" if row.background else f"\0{i}")

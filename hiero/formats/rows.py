@@ -15,49 +15,60 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, parse_json
-from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step
+from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, VISIBLE_FORMAT, Hierarchy, Step, level_name
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
 FRAME_SIZE = (1280, 720)  # default
 FRAME_TOLERANCE = 1e-4  # rounding error of times, in frames
 HIERO_PROPERTY = "hiero"  # where hiero stores what a format cannot express
-LEVEL_NAME = re.compile(r"level[ _]?(\d{1,3})")  # tags, tracks and fields that hiero exports
+NUMBERED_LEVEL = re.compile(r"level[ _]?(\d{1,3})")
+LEVEL_RANKS = {"step": 0, "coarse": 0, "medium": 1, "fine": 2}
+# control characters that JSON does not escape
+RAW_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+NO_THREAD = -1  # of a step that gets a thread later
 MAX_NAMES = 4  # names in an error message
 
 
-@dataclass(frozen=True)
-class StepRow:
-    """A step in a file: a span with a name and optional details."""
-
-    start_s: float
-    end_s: float
-    label: str | None = None
-    id: str | None = None
-    thread: int | None = None
-    background: bool = False
-    probability: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The name and span in messages."""
-        return f"{one_line(self.label or '') or 'a step'} ({self.start_s:.1f}-{self.end_s:.1f} s)"
+# the steps of each level without parents and children, and the length of the video or None
+RowLevels = tuple[list[list[Step]], float | None]
 
 
-# the rows of each level, and the length of the video or None
-RowLevels = tuple[list[list[StepRow]], float | None]
+def imported_step(
+    start_s: float, end_s: float, label: str | None = None, *, id: str | None = None, background: bool = False
+) -> Step:
+    """A step from a file of another tool. Later it gets a thread, and an id if it has none."""
+    return Step(id or "", start_s, end_s, NO_THREAD, background=background, label=label, origin="imported")
+
+
+def describe_step(step: Step) -> str:
+    """The name and span in messages."""
+    return f"{one_line(step.label or '') or 'a step'} ({step.start_s:.1f}-{step.end_s:.1f} s)"
 
 
 # Text
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without control characters, which XML does not allow."""
-    return " ".join("".join(c for c in text if c.isprintable() or c.isspace()).split())
+    """A text on one line, without control characters and others that XML does not allow."""
+    kept = (c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
+    return " ".join("".join(kept).split())
 
 
-def title(step: Step) -> str:
-    """The label on one line, or the id of a step without one."""
-    return one_line(step.label or "") or one_line(f"step {step.id}")
+def step_titles(hierarchy: Hierarchy) -> dict[str, str]:
+    """The name of each step on one line, by its id: its label, or its number in its level ("Step 3")."""
+    numbered = [(number, step) for level in hierarchy.levels for number, step in enumerate(level, start=1)]
+    return {step.id: one_line(step.label or "") or f"Step {number}" for number, step in numbered}
+
+
+def level_names(hierarchy: Hierarchy) -> list[str]:
+    """The names of the levels, coarse to fine."""
+    return [level_name(level, len(hierarchy.levels)) for level in range(len(hierarchy.levels))]
+
+
+def level_rank(name: str) -> int | None:
+    """The position of a level that hiero exports, in this or the previous version, or None for another name."""
+    match = NUMBERED_LEVEL.fullmatch(name)
+    return int(match[1]) if match else LEVEL_RANKS.get(name)
 
 
 def plain_id(step: Step) -> str:
@@ -66,8 +77,10 @@ def plain_id(step: Step) -> str:
 
 
 def to_json(document: object) -> str:
-    """JSON without lone surrogates, which file names may contain and other tools cannot read."""
-    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"
+    """JSON without control characters and lone surrogates, which file names may contain."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    text = RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.encode("utf-8", "replace").decode() + "\n"
 
 
 def step_json(step: Step) -> str:
@@ -82,7 +95,7 @@ def parse_label(value: Any) -> str | None:
 
 
 def parse_label_and_id(label: str | None, id: Any) -> tuple[str | None, str | None]:
-    """Label and id of a row. The label that hiero writes for a step without one is removed."""
+    """Label and id of a step. The label that the previous version wrote for a step without one is removed."""
     if isinstance(id, str) and label == one_line(f"step {id}"):
         label = None
     return label, parse_id(id)
@@ -151,11 +164,11 @@ def frame_span(start_s: float, end_s: float, fps: float) -> tuple[int, int]:
     return first, max(first, math.floor(end_s * fps + FRAME_TOLERANCE))
 
 
-def frame_row(first: int, last: int, fps: float, label: str | None, original: Any = None) -> StepRow:
-    """The row of a span of frames. Boundaries that were not moved keep the exact time of the exported step."""
+def frame_step(first: int, last: int, fps: float, label: str | None, original: Any = None) -> Step:
+    """The step of a span of frames. Boundaries that were not moved keep the exact time of the exported step."""
     if not (math.isfinite(fps) and fps > 0):
         raise ValueError(f"the frame rate must be positive, got {fps}")
-    row = StepRow((first - 1) / fps, max(first, last) / fps, label)
+    row = imported_step((first - 1) / fps, max(first, last) / fps, label)
     try:
         step = Step.from_dict(original)
     except InputError:
@@ -163,21 +176,33 @@ def frame_row(first: int, last: int, fps: float, label: str | None, original: An
     exported = original.get("frames") or frame_span(step.start_s, step.end_s, fps)
     start_s = step.start_s if first == exported[0] else row.start_s
     end_s = step.end_s if last == exported[1] else row.end_s
-    return restore_row(replace(row, start_s=start_s, end_s=end_s) if start_s < end_s else row, original)
+    return restore_step(replace(row, start_s=start_s, end_s=end_s) if start_s < end_s else row, original)
 
 
 # Rows
 
 
-def restore_row(row: StepRow, original: Any) -> StepRow:
-    """Restore the details of an exported step. A changed label stays, and then only the id is restored."""
+def restore_step(row: Step, original: Any) -> Step:
+    """Restore the details of an exported step. A changed label stays, and then only the id is restored.
+
+    A step that was renamed or moved in the other tool counts as imported.
+    """
     try:
         step = Step.from_dict(original)
     except InputError:  # not an export of hiero, or another program changed it
         return row
-    if row.label != title(step):
+    label = one_line(step.label or "")
+    is_unnamed = not label and (row.label is None or _is_default_title(row.label, step.id))
+    if row.label != label and not is_unnamed:
         return replace(row, id=step.id)
-    return StepRow(row.start_s, row.end_s, step.label, step.id, step.thread, step.background, step.probability)
+    is_moved = (to_ms(row.start_s), to_ms(row.end_s)) != (to_ms(step.start_s), to_ms(step.end_s))
+    origin = "imported" if is_moved else step.origin
+    return replace(step, start_s=row.start_s, end_s=row.end_s, parent=None, children=(), origin=origin)
+
+
+def _is_default_title(label: str, id: str) -> bool:
+    """Whether a label is what hiero writes for a step without one, in this or the previous version."""
+    return re.fullmatch(r"Step \d+", label) is not None or label == one_line(f"step {id}")
 
 
 def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:
@@ -187,17 +212,17 @@ def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:
     return document["steps"], parse_duration(document.get("duration_s"))
 
 
-def mean_length(rows: Sequence[StepRow]) -> float:
+def mean_length(rows: Sequence[Step]) -> float:
     """Mean length of the rows in seconds."""
     return sum(row.end_s - row.start_s for row in rows) / len(rows)
 
 
-def order_levels(by_name: Mapping[str, Sequence[StepRow]]) -> list[list[StepRow]]:
-    """Levels from coarse to fine: by the numbers in their names, or else by the mean length of their steps."""
+def order_levels(by_name: Mapping[str, Sequence[Step]]) -> list[list[Step]]:
+    """Levels from coarse to fine: by their names, or else by the mean length of their steps."""
     named = {name: list(rows) for name, rows in by_name.items() if rows}
-    numbers = {name: match for name in named if (match := LEVEL_NAME.fullmatch(name))}
-    if len(numbers) == len(named):
-        return [named[name] for name in sorted(named, key=lambda name: int(numbers[name][1]))]
+    ranks = {name: rank for name in named if (rank := level_rank(name)) is not None}
+    if len(ranks) == len(named):
+        return [named[name] for name in sorted(named, key=lambda name: ranks[name])]
     return sorted(named.values(), key=mean_length, reverse=True)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
+from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import RowLevels, StepRow, one_line, parse_label_and_id, plain_id, title, to_ms
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, one_line, plain_id, step_titles, to_ms
 from hiero.storage.files import decode_text
 from hiero.types import Hierarchy, Step, format_time
 
@@ -71,18 +73,22 @@ def clean_markup(text: str) -> str:
 
 
 def read_webvtt(data: bytes, _: ImportSettings) -> RowLevels:
-    """Rows of WebVTT chapters, with their ids."""
-    rows = []
-    for cue in parse_cues(decode_text(data)):
-        label, id = parse_label_and_id(one_line(clean_markup(cue.text)) or None, cue.id or None)
-        rows.append(StepRow(cue.start_s, cue.end_s, label, id=id))
-    return [rows], None
+    """Steps of WebVTT chapters, with their ids."""
+    content = decode_text(data)
+    note = re.search(rf"^NOTE {HIERO_PROPERTY} (.*)$", content, re.MULTILINE)
+    originals, duration_s = rows.index_steps(rows.parse_object(note and note[1]))
+    steps = []
+    for cue in parse_cues(content):
+        label, id = rows.parse_label_and_id(one_line(clean_markup(cue.text)) or None, cue.id or None)
+        step = rows.imported_step(cue.start_s, cue.end_s, label, id=id)
+        steps.append(rows.restore_step(step, originals.get(cue.id)))
+    return [steps], duration_s
 
 
 def read_srt(data: bytes, _: ImportSettings) -> RowLevels:
-    """Rows of SubRip subtitles."""
+    """Steps of SubRip subtitles."""
     cues = parse_cues(decode_text(data))
-    return [[StepRow(cue.start_s, cue.end_s, one_line(cue.text) or None) for cue in cues]], None
+    return [[rows.imported_step(cue.start_s, cue.end_s, one_line(cue.text) or None) for cue in cues]], None
 
 
 def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
@@ -91,24 +97,28 @@ def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
 
 
 def to_vtt(hierarchy: Hierarchy) -> str:
-    """WebVTT chapters."""
-    cues = []
+    """WebVTT chapters. A comment holds what they cannot express, so that unchanged steps are read back exactly."""
+    titles = step_titles(hierarchy)
+    steps = {plain_id(step): step.to_dict() for step in chapters(hierarchy)}
+    note = json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps}).replace(">", "\\u003e")
+    cues = [f"NOTE {HIERO_PROPERTY} {note}\n"]
     for step in chapters(hierarchy):
-        text = escape(title(step)).replace("-->", "--&gt;")
+        text = escape(titles[step.id]).replace("-->", "--&gt;")
         cues.append(f"{plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
 
 
 def to_srt(hierarchy: Hierarchy) -> str:
     """SubRip subtitles."""
-    return format_srt((step.start_s, step.end_s, title(step)) for step in hierarchy.levels[-1])
+    titles = step_titles(hierarchy)
+    return format_srt((step.start_s, step.end_s, titles[step.id]) for step in hierarchy.levels[-1])
 
 
 def format_srt(cues: Iterable[tuple[float, float, str]]) -> str:
     """SubRip subtitles from starts, ends and texts."""
     blocks = []
     for number, (start_s, end_s, text) in enumerate(cues, start=1):
-        text = text.replace("-->", "→")  # an arrow marks times
+        text = one_line(text).replace("-->", "→")  # an arrow marks times
         blocks.append(f"{number}\n{_timestamp(start_s, ',')} --> {_timestamp(end_s, ',')}\n{text}\n")
     return "\n".join(blocks)
 
@@ -121,9 +131,10 @@ def _timestamp(time_s: float, separator: str) -> str:
 
 def to_ffmetadata(hierarchy: Hierarchy) -> str:
     """FFmpeg's metadata: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
+    titles = step_titles(hierarchy)
     lines = [";FFMETADATA1"]
     for step in chapters(hierarchy):
-        text = "".join("\\" + c if c in "=;#\\\n" else c for c in title(step))
+        text = "".join("\\" + c if c in "=;#\\\n" else c for c in titles[step.id])
         lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={to_ms(step.start_s)}", f"END={to_ms(step.end_s)}"]
         lines.append(f"title={text}")
     return "\n".join(lines) + "\n"
@@ -131,13 +142,14 @@ def to_ffmetadata(hierarchy: Hierarchy) -> str:
 
 def to_youtube(hierarchy: Hierarchy) -> str:
     """Chapters in a YouTube description. The first is at 0:00. Chapters under ten seconds join the previous one."""
+    titles = step_titles(hierarchy)
     lines: list[str] = []
     previous_s = -MIN_CHAPTER_S
     for i, step in enumerate(chapters(hierarchy)):
         start_s = 0.0 if i == 0 else step.start_s
         if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
             # YouTube refuses a description with angle brackets.
-            lines.append(f"{format_time(start_s)} {title(step).replace('<', '‹').replace('>', '›')}")
+            lines.append(f"{format_time(start_s)} {titles[step.id].replace('<', '‹').replace('>', '›')}")
             previous_s = start_s
     return "\n".join(lines) + "\n"
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from hiero.errors import InputError
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import RowLevels, StepRow, choose_video, one_line, parse_id, parse_time
+from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, one_line, parse_id, parse_time
 from hiero.storage.files import decode_text
-from hiero.types import MAX_STEPS, Hierarchy
+from hiero.types import MAX_STEPS, ORIGINS, Hierarchy, Origin, Step, clean_text
 
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 # beginnings of cells that spreadsheets compute
@@ -42,7 +46,7 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
     if "video" in columns:
         names = {row[columns["video"]] or "" for row in cells}
         chosen = choose_video({name: name for name in names}, settings.video)
-    levels: dict[float, list[StepRow]] = {}
+    levels: dict[float, list[Step]] = {}
     for number, row in enumerate(cells, start=2):
         by_column = {key: row[name] for key, name in columns.items()}
         if chosen is not None and by_column["video"] != chosen:
@@ -69,24 +73,28 @@ def _find_columns(header: list[str]) -> dict[str, str]:
     return columns
 
 
-def _parse_row(cells: dict[str, str]) -> StepRow:
+def _parse_row(cells: dict[str, str]) -> Step:
     start_s = parse_clock_time(cells["start_s"])
     end_s = parse_clock_time(cells["end_s"]) if "end_s" in cells else start_s + parse_clock_time(cells["duration_s"])
     label = _from_cell(cells.get("label") or "")
     if "id" not in cells:
-        return StepRow(start_s, end_s, one_line(label) or None)
-    id = parse_id(_from_cell(cells["id"] or ""))
-    thread = int(cells["thread"]) if cells["thread"] else None
-    probability = cells.get("probability") or cells.get("score")
-    return StepRow(
-        start_s,
-        end_s,
-        label or None,
-        id,
-        thread,
-        cells["background"] == "True",
-        float(probability) if probability else None,
+        return imported_step(start_s, end_s, one_line(label) or None)
+    step = imported_step(start_s, end_s, label or None, id=parse_id(_from_cell(cells["id"] or "")))
+    probability = float(cells.get("probability") or cells.get("score") or "nan")
+    return replace(
+        step,
+        thread=int(cells["thread"] or NO_THREAD),
+        background=cells["background"] == "True",
+        probability=None if math.isnan(probability) else probability,
+        origin=_parse_origin(cells, label),
     )
+
+
+def _parse_origin(cells: dict[str, str], label: str) -> Origin:
+    """The origin of a step. Tables of the previous version have none; in them only corrected names lack a score."""
+    if "origin" not in cells:
+        return "person" if label and not cells.get("score") else "model"
+    return next((origin for origin in ORIGINS if origin == cells["origin"]), "imported")
 
 
 def parse_clock_time(text: str | None) -> float:
@@ -103,14 +111,22 @@ def parse_clock_time(text: str | None) -> float:
 
 def to_csv(hierarchy: Hierarchy) -> str:
     """A table of all steps as comma-separated values."""
+    return format_csv(hierarchy.columns, hierarchy.to_rows())
+
+
+def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], line_end: str = "\r\n") -> str:
+    """Comma-separated values, without control characters and without cells that a spreadsheet would compute."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, hierarchy.columns)
+    writer = csv.DictWriter(out, columns, lineterminator=line_end)
     writer.writeheader()
-    for row in hierarchy.to_rows():
-        # An apostrophe keeps a spreadsheet from computing a cell.
-        is_formula = {name: isinstance(value, str) and _is_formula(value) for name, value in row.items()}
-        writer.writerow({name: f"'{value}" if is_formula[name] else value for name, value in row.items()})
+    for row in rows:
+        writer.writerow({name: _to_cell(value) if isinstance(value, str) else value for name, value in row.items()})
     return out.getvalue()
+
+
+def _to_cell(text: str) -> str:
+    """A cell that stays a text: an apostrophe keeps a spreadsheet from computing it."""
+    return f"'{clean_text(text)}" if _is_formula(text) else clean_text(text)
 
 
 def _is_formula(text: str) -> bool:
@@ -129,14 +145,8 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         from pyarrow import parquet
     except ImportError:
         raise InputError(NO_PARQUET) from None
-    types = {
-        "start_s": pa.float64(),
-        "end_s": pa.float64(),
-        "probability": pa.float64(),
-        "score": pa.float64(),
-        "background": pa.bool_(),
-    }
-    types |= {"level": pa.int32(), "thread": pa.int32()}
+    floats, integers = ("start_s", "end_s", "probability", "score"), ("level", "thread")
+    types = {**dict.fromkeys(floats, pa.float64()), **dict.fromkeys(integers, pa.int32()), "background": pa.bool_()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in hierarchy.columns])
     out = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist(hierarchy.to_rows(), schema=schema), out)

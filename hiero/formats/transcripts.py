@@ -29,7 +29,7 @@ MIN_EXPORTED_CUES = 2  # fewer cues do not show whether hiero wrote an SRT
 LANGUAGE = re.compile(r"(\.en(g|glish)?([-_.]\w+)?)?", re.IGNORECASE)  # kitchen.en.srt, kitchen.en-US.vtt
 POSITION = re.compile(r"\{\\[^{}]*\}")  # {\an8}
 SOUND = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[♪♫]+|^\s*>>")  # [Music], (applause), and >> for a new speaker
-EXPORTED_ID = re.compile(r"\d+\.\d+")  # ids of steps
+EXPORTED_ID = re.compile(r"(step|coarse|medium|fine|level\d+)-\d+|\d+\.\d+")  # ids of steps, also of old ones
 
 Row = tuple[float, float, str]  # start, end and text
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, StepRow
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels
 from hiero.storage.files import ASSETS, read_json
-from hiero.types import Hierarchy
+from hiero.types import Hierarchy, Step
 
 TEMPLATE = ASSETS / "formats" / "via.json"  # an empty project with the two attributes below
 LEVEL_ATTRIBUTE = "level"
@@ -30,19 +30,19 @@ def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
     is_ours = {LEVEL_ATTRIBUTE, NAME_ATTRIBUTE} <= set(by_name)
     view = _choose_view(document, settings.video)
     steps, duration_s = rows.index_steps(document.get(HIERO_PROPERTY))
-    levels: dict[str, list[StepRow]] = {}
+    levels: dict[str, list[Step]] = {}
     for id, segment in document["metadata"].items():
         if str(segment["vid"]) != view or len(segment["z"]) != 2:
             continue  # another video, or a region of a frame
         start_s, end_s = map(rows.parse_time, segment["z"])
         values = {str(aid): _text(attributes.get(aid), value) for aid, value in segment["av"].items()}
         if is_ours:
-            row = StepRow(start_s, end_s, rows.parse_label(values.get(by_name[NAME_ATTRIBUTE])))
+            step = rows.imported_step(start_s, end_s, rows.parse_label(values.get(by_name[NAME_ATTRIBUTE])))
             level = levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", [])
-            level.append(rows.restore_row(row, steps.get(id)))
+            level.append(rows.restore_step(step, steps.get(id)))
             continue
         for aid, value in values.items():
-            levels.setdefault(aid, []).append(StepRow(start_s, end_s, rows.parse_label(value)))
+            levels.setdefault(aid, []).append(rows.imported_step(start_s, end_s, rows.parse_label(value)))
     if not levels:
         raise ValueError("has no temporal segments of this video")
     return rows.order_levels(levels), duration_s
@@ -73,7 +73,8 @@ def to_via(hierarchy: Hierarchy) -> str:
     project["project"]["pname"] = Path(file_name).stem
     project["file"]["1"]["fname"] = file_name
     project["config"]["ui"]["gtimeline_visible_row_count"] = str(max(4, len(hierarchy.levels)))
-    project["attribute"]["1"]["options"] = {str(i): f"level {i}" for i in range(len(hierarchy.levels))}
+    project["attribute"]["1"]["options"] = {str(i): name for i, name in enumerate(rows.level_names(hierarchy))}
+    titles = rows.step_titles(hierarchy)
     steps: dict[str, Any] = {}
     for i, level in enumerate(hierarchy.levels):
         for step in level:
@@ -81,7 +82,7 @@ def to_via(hierarchy: Hierarchy) -> str:
             id = f"1_{digest[:8]}"
             id = id if id not in steps else f"{id}{len(steps)}"
             times_s = [round(step.start_s, 3), round(step.end_s, 3)]
-            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": rows.title(step)}}
+            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": titles[step.id]}}
             project["metadata"][id] = segment
             steps[id] = step.to_dict()
     duration_s = round(hierarchy.duration_s, 3)

@@ -5,8 +5,6 @@ videos with steps ─► shared activities ─► usual order, omissions, displa
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.formats.tables import format_csv
 from hiero.report.page import encode_picture, write_page
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
 from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
@@ -62,11 +61,7 @@ class FolderReport:
         return sum(activity["num_videos"] > 1 for activity in self.document["activities"])
 
     def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return text.getvalue()
+        return format_csv(list(self.rows[0]), self.rows, "\n")
 
 
 def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float) -> tuple[Step, ...]:

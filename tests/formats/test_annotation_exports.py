@@ -26,7 +26,7 @@ import pytest
 
 from hiero.formats.label_studio_api import label_studio_interface, labels_of_tasks
 from hiero.formats.registry import find_exporter, pack_export, read_step_file, write_export
-from hiero.formats.rows import title
+from hiero.formats.rows import step_titles
 from hiero.types import Hierarchy, Step, VideoFile
 from tests.films import import_av, write_video
 
@@ -77,14 +77,14 @@ dataset = fo.Dataset.from_dir(dataset_dir=sys.argv[1], dataset_type=fo.types.Fif
 try:
     sample = dataset.first()
     levels = {}
-    for name in ("level0", "level1"):
+    for name in ("coarse", "fine"):
         levels[name] = [[d.label, list(d.support), d.confidence, d["step"], d["thread"], d["background"]]
                         for d in sample[name].detections]
-    num_clips = len(dataset.to_clips("level1"))
-    sample.level1.detections[0].label = "rinse"
+    num_clips = len(dataset.to_clips("fine"))
+    sample.fine.detections[0].label = "rinse"
     sample.save()
     dataset.export(export_dir=sys.argv[2], dataset_type=fo.types.FiftyOneDataset, export_media=False, progress=False)
-    dataset.export(export_dir=sys.argv[3], dataset_type=fo.types.FiftyOneTemporalDetectionDataset, label_field="level1",
+    dataset.export(export_dir=sys.argv[3], dataset_type=fo.types.FiftyOneTemporalDetectionDataset, label_field="fine",
                    export_media=False, progress=False)
     print()
     print(json.dumps({"media_type": dataset.media_type, "num_samples": len(dataset), "levels": levels,
@@ -100,11 +100,11 @@ def test_fiftyone_reads_its_dataset(steps, kitchen, tmp_path):
     read = run_tool("fiftyone", READ_FIFTYONE, file.parent, tmp_path / "back", tmp_path / "temporal")
     assert (read["media_type"], read["num_samples"], read["num_clips"], read["has_video"]) == ("video", 1, 3, True)
     assert read["frame_rate"] == 10.0
-    assert read["levels"]["level0"] == [
+    assert read["levels"]["coarse"] == [
         ["prepare", [1, 30], 0.5, "0.0", 0, False],
-        ["step 0.1", [31, 40], None, "0.1", 1, False],
+        ["Step 2", [31, 40], None, "0.1", 1, False],
     ]
-    assert [row[1] for row in read["levels"]["level1"]] == [[1, 12], [13, 30], [31, 40]]
+    assert [row[1] for row in read["levels"]["fine"]] == [[1, 12], [13, 30], [31, 40]]
     coarse, fine = read_step_file(tmp_path / "back" / "samples.json", kitchen).levels
     assert coarse == steps.levels[0]
     assert (fine[0].id, fine[0].start_s, fine[0].end_s, fine[0].label) == ("1.0", 0.0, 1.25, "rinse")
@@ -119,8 +119,8 @@ def test_fiftyone_dataset(steps, tmp_path):
     (sample,) = json.loads(file.read_text())["samples"]
     fields = {field["name"]: field for field in metadata["sample_fields"]}
     assert set(sample) <= {field["db_field"] for field in fields.values()}
-    (detections,) = fields["level1"]["fields"]
-    for detection in sample["level1"]["detections"]:
+    (detections,) = fields["fine"]["fields"]
+    for detection in sample["fine"]["detections"]:
         assert set(detection) - {"_cls"} <= {field["db_field"] for field in detections["fields"]}
         assert re.fullmatch("[0-9a-f]{24}", detection["_id"]["$oid"])
     link = file.parent / sample["filepath"]
@@ -139,8 +139,8 @@ def test_fiftyone_has_a_sample_for_each_file(steps, tmp_path):
     files = (VideoFile("cards/a.mp4", 0.0, 2.0), VideoFile("cards/b.mp4", 2.0, 2.0))
     file = write_export("fiftyone", replace(steps, files=files), tmp_path)
     first, second = json.loads(file.read_text())["samples"]
-    assert [detection["support"] for detection in first["level0"]["detections"]] == [[1, 50]]
-    assert [detection["support"] for detection in second["level0"]["detections"]] == [[1, 26], [27, 50]]
+    assert [detection["support"] for detection in first["coarse"]["detections"]] == [[1, 50]]
+    assert [detection["support"] for detection in second["coarse"]["detections"]] == [[1, 26], [27, 50]]
     assert not (file.parent / "data").exists()  # these videos are elsewhere
     features = tmp_path / "kitchen.npy"
     features.touch()
@@ -168,13 +168,15 @@ def test_cvat_is_read_by_its_library(steps, tmp_path):
     shutil.copy(write_export("cvat", steps, tmp_path), tmp_path / "annotations.xml")
     (tmp_path / "cvat.xml").unlink()
     read = run_tool("datumaro", READ_DATUMARO, tmp_path)
-    assert read["labels"] == ["level 0", "level 1"]
+    assert read["labels"] == ["coarse", "fine"]
     box = [0.0, 0.0, 64.0, 48.0]
     spans = [[0, 30], [30], [0, 12], [12, 30], [30]]
     for step, track, frames in zip(steps, read["tracks"], spans, strict=True):
-        level = f"level {0 if step in steps.levels[0] else 1}"
+        level = "coarse" if step in steps.levels[0] else "fine"
         outside = [False, True][: len(frames)]
-        assert track == [[frame, out, level, title(step), box] for frame, out in zip(frames, outside, strict=True)]
+        assert track == [
+            [frame, out, level, step_titles(steps)[step.id], box] for frame, out in zip(frames, outside, strict=True)
+        ]
 
 
 def test_cvat_for_video(steps, tmp_path):
@@ -188,7 +190,7 @@ def test_cvat_for_video(steps, tmp_path):
     labels = {
         label.findtext("name"): [a.findtext("name") for a in label.iter("attribute")] for label in root.iter("label")
     }
-    assert labels == {"level 0": ["name", "hiero"], "level 1": ["name", "hiero"]}
+    assert labels == {"coarse": ["name", "hiero"], "fine": ["name", "hiero"]}
     for track in root.iter("track"):
         frames = [int(box.get("frame")) for box in track.iter("box")]
         assert frames == sorted(frames)
@@ -216,7 +218,9 @@ def test_via_project(steps, tmp_path):
         assert key.startswith("1_")
         rows.append((levels[segment["av"]["1"]], segment["av"]["2"], *segment["z"]))
     expected = [
-        (f"level {i}", title(step), step.start_s, step.end_s) for i, level in enumerate(steps.levels) for step in level
+        (name, step_titles(steps)[step.id], step.start_s, step.end_s)
+        for name, level in zip(("coarse", "fine"), steps.levels, strict=True)
+        for step in level
     ]
     assert rows == expected
 
@@ -242,12 +246,12 @@ def test_label_studio_takes_tasks_and_interface(steps, tmp_path):
     interface.write_text(label_studio_interface(labels), encoding="utf-8")
     assert [label.get("value") for label in ET.parse(interface).iter("Label")] == [
         "prepare",
-        "step 0.1",
+        "Step 2",
         "wash the tomato",
-        title(steps.levels[1][1]),
+        step_titles(steps)[steps.levels[1][1].id],
     ]
     read = run_tool("label_studio", READ_LABEL_STUDIO, file, interface)
-    assert read == {"is_valid": [True], "errors": [[]], "controls": ["level0", "level1"]}
+    assert read == {"is_valid": [True], "errors": [[]], "controls": ["coarse", "fine"]}
 
 
 @pytest.mark.parametrize("name", ["fiftyone", "cvat", "via"])

@@ -13,9 +13,9 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
-from hiero.formats.rows import title
+from hiero.formats.rows import step_titles
 from hiero.formats.subtitles import chapters
-from hiero.types import Hierarchy, Step, Utterance, VideoFile
+from hiero.types import Hierarchy, Step, Utterance, VideoFile, is_control, link_levels
 from tests.films import import_av
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
@@ -66,7 +66,7 @@ def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
             for c in container.chapters()
         ]
     assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
-    assert marks[1][2] == title(chapters(steps)[1])
+    assert marks[1][2] == step_titles(steps)[chapters(steps)[1].id]
 
 
 def test_youtube(steps, write):
@@ -83,9 +83,9 @@ def test_youtube(steps, write):
 def test_otio(steps, write):
     otio = pytest.importorskip("opentimelineio")
     timeline = otio.adapters.read_from_file(str(write("otio")))
-    assert [track.name for track in timeline.tracks] == ["level 0", "level 1"]
+    assert [track.name for track in timeline.tracks] == ["coarse", "fine"]
     clips = list(timeline.tracks[1].find_clips())
-    assert [clip.name for clip in clips] == [title(step) for step in steps.levels[1]]
+    assert [clip.name for clip in clips] == [step_titles(steps)[step.id] for step in steps.levels[1]]
     assert clips[1].source_range.start_time.to_seconds() == pytest.approx(12.5)
     assert clips[1].source_range.end_time_exclusive().to_seconds() == pytest.approx(47.04)
     assert timeline.tracks[0].duration().to_seconds() == pytest.approx(3725.3)
@@ -100,7 +100,7 @@ def test_edl(steps, write):
     timeline = otio.adapters.read_from_file(str(write("edl")), rate=25)
     clips = list(timeline.find_clips())
     assert len(clips) == 3
-    assert clips[1].name == title(steps.levels[1][1]).encode("ascii", "replace").decode()
+    assert clips[1].name == step_titles(steps)[steps.levels[1][1].id].encode("ascii", "replace").decode()
     assert clips[2].source_range.start_time.to_seconds() == pytest.approx(47.04)
     assert clips[2].source_range.end_time_exclusive().to_seconds() == pytest.approx(3725.3, abs=0.04)
 
@@ -109,12 +109,12 @@ def test_edl(steps, write):
 def test_elan(steps, write):
     pympi = pytest.importorskip("pympi")
     eaf = pympi.Elan.Eaf(str(write("elan")))
-    assert set(eaf.get_tier_names()) == {"level 0", "level 1"}
-    assert eaf.get_annotation_data_for_tier("level 0") == [(0, 47040, "prepare"), (47040, 3725300, "step 0.1")]
-    fine = sorted(eaf.get_annotation_data_for_tier("level 1"))
+    assert set(eaf.get_tier_names()) == {"coarse", "fine"}
+    assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Step 2")]
+    fine = sorted(eaf.get_annotation_data_for_tier("fine"))
     assert [(a, b) for a, b, _ in fine] == [(0, 12500), (12500, 47040), (47040, 3725300)]
-    assert fine[1][2] == title(steps.levels[1][1])
-    assert eaf.get_parameters_for_tier("level 1")["PARENT_REF"] == "level 0"
+    assert fine[1][2] == step_titles(steps)[steps.levels[1][1].id]
+    assert eaf.get_parameters_for_tier("fine")["PARENT_REF"] == "coarse"
     assert eaf.get_linked_files()[0]["MEDIA_URL"] == "my kitchen.mp4"
 
 
@@ -179,6 +179,34 @@ def test_coco(steps, write):
     assert ends == pytest.approx([12.5, 47.04, 3725.3])
 
 
+def test_people_count_steps_from_one_and_levels_have_names(tmp_path):
+    pytest.importorskip("pyarrow")
+    levels = [[Step(f"{name}-{i + 1}", 10.0 * i, 10.0 * i + 10, 0) for i in range(12)] for name in ("coarse", "fine")]
+    unnamed = Hierarchy("v.mp4", "m", 120.0, tuple(map(tuple, link_levels(levels))))
+    files = {name: write_export(name, unnamed, tmp_path) for name in exporter_names()}
+    for name in set(files) - {"csv", "parquet"}:
+        text = files[name].read_text()
+        assert "Step 12" in text, name
+        assert "Step 0" not in text, name
+        assert not re.search(r"level ?[01]\b", text), name
+    pandas = pytest.importorskip("pandas")
+    for table in (pandas.read_csv(files["csv"]), pandas.read_parquet(files["parquet"])):
+        assert list(table["id"]) == [step.id for step in unnamed]  # 1.1 and 1.10 were one number
+
+
+def test_control_characters_are_in_no_export(tmp_path):
+    odd = "\x1b]0;owned\x07\x9b31m\u202egpj.\u2066x"
+    steps = (Step("step-1", 0.0, 4.0, 0, label=f"wash{odd}"), Step("step-2", 4.0, 9.0, 1))
+    speech = (Utterance(1.0, 2.0, f"now{odd}"),)
+    hierarchy = Hierarchy(f"videos/v{odd}.mp4", "m", 9.0, (steps,), speech=speech)
+    assert hierarchy.levels[0][0].label == "wash]0;owned31mgpj.x"
+    for name in exporter_names():
+        if name == "parquet":
+            continue
+        text = write_export(name, hierarchy, tmp_path).read_text(encoding="utf-8")
+        assert not [c for c in text if is_control(c) and c not in "\r\n\t"], name
+
+
 def test_one_step_in_every_format(tmp_path):
     pytest.importorskip("pyarrow")
     single = Hierarchy("v.mp4", "m", 0.4, ((Step("0.0", 0.0, 0.4, 0),),))
@@ -212,7 +240,7 @@ def test_ids_that_hold_anything(tmp_path, step_id):
     assert [cue.start for cue in cues] == ["00:00:00.000", "00:00:04.000"]
     assert not set(cues[0].identifier) & set('<>"\n')
     eaf = pympi.Elan.Eaf(str(files["elan"]))
-    assert [(a, b) for a, b, _ in sorted(eaf.get_annotation_data_for_tier("level 0"))] == [(0, 4000), (4000, 9000)]
+    assert [(a, b) for a, b, _ in sorted(eaf.get_annotation_data_for_tier("step"))] == [(0, 4000), (4000, 9000)]
     assert len(list(otio.adapters.read_from_file(str(files["otio"])).find_clips())) == 2
     blocks = files["srt"].read_text().strip().split("\n\n")
     assert [block.count("-->") for block in blocks] == [1, 1]

@@ -119,6 +119,13 @@ def test_labelling_interface():
     again = extend_interface(made, {"level1": ["pour", "stir"]})
     assert again == made.replace('<Label value="pour"/>', '<Label value="pour"/>\n    <Label value="stir"/>')
     assert extend_interface(again, labels) == again
+    upgraded = extend_interface(made, {"fine": ["pour"], "coarse": ["wash"]})  # level0 is of the previous version
+    assert [line.split('"')[1] for line in upgraded.splitlines() if "<TimelineLabels" in line] == [
+        "coarse",
+        "level0",
+        "level1",
+        "fine",
+    ]
     other = '<View><Text name="t" value="$t"/></View>'
     assert extend_interface(other, labels) is None
     mixed = made.replace("<View>", '<View><Header value="Steps"/>', 1)

@@ -18,10 +18,10 @@ from hiero.formats import nesting
 from hiero.formats.hiero_json import edits_file, encode_edits, parse_hierarchy, read_edits, write_edits
 from hiero.formats.nesting import nest_rows
 from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
-from hiero.formats.rows import StepRow, frame_row, frame_span, one_line
+from hiero.formats.rows import frame_span, frame_step, imported_step
 from hiero.formats.subtitles import chapters
 from hiero.speech.transcripts import read_transcript
-from hiero.types import Hierarchy, Step, link_levels
+from hiero.types import ORIGINS, Hierarchy, Step, link_levels
 
 VIDEO = Path("kitchen.mp4")
 LABELS = st.one_of(
@@ -53,6 +53,7 @@ def hierarchies(draw) -> Hierarchy:
                 draw(st.integers(0, 5)),
                 label=draw(LABELS),
                 background=draw(st.booleans()),
+                origin=draw(st.sampled_from(ORIGINS)),
                 probability=draw(st.one_of(st.none(), st.integers(0, 10_000).map(lambda value: value / 10_000))),
             )
             for a, b in pairwise(level)
@@ -92,14 +93,7 @@ def test_formats_of_one_level(name, hierarchy, tmp_path_factory):
     back = read_back(name, hierarchy, tmp_path_factory.getbasetemp(), hierarchy.duration_s)
     expected = chapters(hierarchy) if name == "vtt" else hierarchy.levels[-1]
     (level,) = back.levels
-    assert [(step.id, step.start_s, step.end_s) for step in level] == [
-        (step.id, step.start_s, step.end_s) for step in expected
-    ]
-    labels = [one_line(step.label or "") or None for step in expected]
-    labels = [None if label == f"step {step.id}" else label for label, step in zip(labels, expected, strict=True)]
-    assert [step.label for step in level] == labels
-    by_label = {step.label: step.thread for step in level}
-    assert all(step.thread == by_label[step.label] for step in level if step.label)
+    assert level == tuple(replace(step, parent=None, children=()) for step in expected)
 
 
 def test_subtitles(tmp_path):
@@ -116,7 +110,7 @@ def test_what_a_person_changed_in_another_tool(tmp_path):
     )
     hierarchy = Hierarchy("v.mp4", "m", 12.0, (steps,))
     file = write_export("elan", hierarchy, tmp_path)
-    file.write_text(file.read_text().replace(">step 0.1<", ">pour the tea<"))
+    file.write_text(file.read_text().replace(">Step 2<", ">pour the tea<"))
     (level,) = read_step_file(file, VIDEO).levels
     expected = [("0.0", "boil", 0.5), ("0.1", "pour the tea", None), ("0.2", "x", None)]
     assert [(step.id, step.label, step.probability) for step in level] == expected
@@ -129,6 +123,62 @@ def test_what_a_person_changed_in_another_tool(tmp_path):
     (level,) = read_step_file(tmp_path / "task.json", VIDEO, 12.0).levels
     assert [(step.start_s, step.end_s) for step in level] == [(0.0, 3.0), (3.0, 9.013), (9.013, 12.0)]
     assert level[0].label == "boil"
+
+
+@pytest.mark.parametrize("name", ["elan", "labelstudio", "fiftyone", "cvat", "via", "vtt", "activitynet"])
+def test_what_a_person_changed_elsewhere_is_imported_and_the_rest_stays_the_models(name, tmp_path):
+    spans = [("step-1", "boil", 0.8), ("step-2", "pour", 0.7), ("step-3", "stir", None), ("step-4", None, None)]
+    steps = [Step(id, 4.0 * i, 4.0 * i + 4, i, label=label, probability=p) for i, (id, label, p) in enumerate(spans)]
+    steps[2] = replace(steps[2], origin="person")
+    file = write_export(name, Hierarchy("kitchen.mp4", "m", 16.0, (tuple(steps),)), tmp_path)
+    shown = {"elan": ">pour<", "cvat": '"name">pour<', "via": '"2": "pour"', "vtt": "\npour\n"}
+    shown |= {"labelstudio": '[\n        "pour"', "fiftyone": '"label": "pour"', "activitynet": '"label": "pour"'}
+    text = file.read_text()
+    assert shown[name] in text
+    file.write_text(text.replace(shown[name], shown[name].replace("pour", "brew"), 1))
+    (level,) = read_step_file(file, VIDEO, 16.0).levels
+    assert [(step.label, step.origin) for step in level] == [
+        ("boil", "model"),
+        ("brew", "imported"),
+        ("stir", "person"),
+        (None, "model"),
+    ]
+
+
+def test_steps_of_other_tools_are_imported(tmp_path):
+    file = tmp_path / "a.srt"
+    file.write_text("1\n00:00:01,000 --> 00:00:02,000\nwash\n")
+    assert {step.origin for step in read_step_file(file, VIDEO, 3.0)} == {"imported"}
+    table = tmp_path / "a.csv"
+    table.write_text("start_s,end_s,label\n0,3,wash\n")
+    assert {step.origin for step in read_step_file(table, VIDEO, 3.0)} == {"imported"}
+
+
+OLD_CSV = """level,id,start_s,end_s,thread,label,score,parent,background
+0,0.0,0.0,4.0,0,boil,0.5,,False
+0,0.1,4.0,9.0,1,pour,,,False
+0,0.2,9.0,12.0,1,,,,False
+"""
+OLD_VTT = """WEBVTT - steps found by hiero
+
+0.0
+00:00:00.000 --> 00:00:04.000
+boil
+
+0.1
+00:00:04.000 --> 00:00:12.000
+step 0.1
+"""
+
+
+def test_files_of_the_previous_version_are_read(tmp_path):
+    (tmp_path / "old.csv").write_text(OLD_CSV)
+    (level,) = read_step_file(tmp_path / "old.csv", VIDEO).levels
+    expected = [("0.0", "boil", 0.5, "model"), ("0.1", "pour", None, "person"), ("0.2", None, None, "model")]
+    assert [(step.id, step.label, step.probability, step.origin) for step in level] == expected
+    (tmp_path / "old.vtt").write_text(OLD_VTT)
+    (level,) = read_step_file(tmp_path / "old.vtt", VIDEO).levels
+    assert [(step.id, step.label) for step in level] == [("0.0", "boil"), ("0.1", None)]
 
 
 ELAN = """<?xml version="1.0" encoding="UTF-8"?>
@@ -156,7 +206,7 @@ def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
     step = Step("a", bounds_ms[0] / 1000, bounds_ms[1] / 1000, 0, label="x")
     first, last = frame_span(step.start_s, step.end_s, fps)
     assert abs((first - 1) / fps - step.start_s) < 1.01 / fps
-    row = frame_row(first + shift[0], last + shift[1], fps, "x", step.to_dict())
+    row = frame_step(first + shift[0], last + shift[1], fps, "x", step.to_dict())
     assert (row.start_s == step.start_s) == (shift[0] == 0)
     assert (row.end_s == step.end_s) == (shift[1] == 0)
 
@@ -327,12 +377,12 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
     reading.join(timeout=30)
-    assert messages == [f"{pipe}: a pipe, not a file; write its content to a file first"]
+    assert messages == [f"{pipe}: a pipe or a device, not a file; write its content to a file first"]
 
 
 def test_gaps_count_as_steps(monkeypatch):
     monkeypatch.setattr(nesting, "MAX_STEPS", 9)
-    rows = [StepRow(2.0 * i, 2.0 * i + 1, "cut") for i in range(5)]
+    rows = [imported_step(2.0 * i, 2.0 * i + 1, "cut") for i in range(5)]
     assert len(nest_rows([rows], 9.0)[0]) == 9
     with pytest.raises(ValueError, match="more than 16 levels or 9 steps, including the gaps"):
         nest_rows([rows], 10.0)  # otherwise hiero could not read what it writes
@@ -427,7 +477,12 @@ def test_mistakes_are_one_clear_line(tmp_path, name, content, message):
 
 
 def test_nesting_and_cuts():
-    rows = [StepRow(0, 6, "salad"), StepRow(1, 2, "peel"), StepRow(2, 4, "cut"), StepRow(7, 9, "eat")]
+    rows = [
+        imported_step(0, 6, "salad"),
+        imported_step(1, 2, "peel"),
+        imported_step(2, 4, "cut"),
+        imported_step(7, 9, "eat"),
+    ]
     coarse, fine = nest_rows([rows], 10.0)
     assert labels_of(coarse) == [(0.0, 6, "salad"), (6, 7, None), (7, 9, "eat"), (9, 10.0, None)]
     # A step without finer ones stands for itself on the finer level.
@@ -441,10 +496,10 @@ def test_nesting_and_cuts():
         (9, 10.0, None),
     ]
     assert {step.parent for step in fine[:4]} == {coarse[0].id}
-    (level,) = nest_rows([[StepRow(0, 5, "a"), StepRow(3, 10, "b")]], 10.0, cut_overlaps=True)
+    (level,) = nest_rows([[imported_step(0, 5, "a"), imported_step(3, 10, "b")]], 10.0, cut_overlaps=True)
     assert labels_of(level) == [(0.0, 3, "a"), (3, 10.0, "b")]
     with pytest.raises(ValueError, match="crosses the boundary"):
-        nest_rows([[StepRow(0, 5, "a"), StepRow(5, 10, "b")], [StepRow(4, 7, "c")]], 10.0)
+        nest_rows([[imported_step(0, 5, "a"), imported_step(5, 10, "b")], [imported_step(4, 7, "c")]], 10.0)
 
 
 @given(
@@ -454,7 +509,7 @@ def test_nesting_and_cuts():
     st.booleans(),
 )
 def test_any_rows_become_levels_that_the_page_takes_or_an_error(rows, cut_overlaps):
-    steps = [StepRow(a, min(100, a + length), label) for a, length, label in rows]
+    steps = [imported_step(a, min(100, a + length), label) for a, length, label in rows]
     try:
         levels = nest_rows([steps], 100.0, cut_overlaps=cut_overlaps)
     except ValueError as error:
