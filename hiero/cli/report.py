@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from hiero.report.folder_report import VideoSteps
 
 MIN_LABEL_SCORE = 0.5  # minimum score of a built-in label that names an activity
+NOTHING_SHARED = (
+    "no activity occurs in two of these videos. Compare recordings of the same task, or look for broader activities: "
+    "-n 8, --level 0, or --labels FILE --by-label"
+)
 
 
 @Parameter(name="*")
@@ -107,6 +111,8 @@ def report(
     num_notes = sum(len(video["not_seen"]) + len(video["unusual_place"]) for video in result.document["videos"])
     shared, deviations = format_count(result.num_shared, "shared activity"), format_count(num_notes, "deviation")
     log(f"{len(described)} videos, {shared}, {deviations} from the usual")
+    if not result.num_shared:
+        log(NOTHING_SHARED)
     log(", ".join(map(str, files)))
     if json_:
         print_json(result.document)

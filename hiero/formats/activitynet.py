@@ -39,13 +39,12 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
 
 
 def _annotated_step(row: dict[str, Any]) -> Step:
-    return rows.restore_step(_step(row["segment"], row.get("label"), row.get("id")), row.get(HIERO_PROPERTY))
+    return _step(row["segment"], row.get("label"), row.get("id"), row.get(HIERO_PROPERTY))
 
 
-def _step(span: Any, text: Any, id: Any = None) -> Step:
-    start, end = span
-    label, id = rows.parse_label_and_id(rows.parse_label(text), id)
-    return rows.imported_step(rows.parse_time(start), rows.parse_time(end), label, id=id)
+def _step(span: Any, text: Any, id: Any = None, original: Any = None) -> Step:
+    start, end = map(rows.parse_time, span)
+    return rows.restore_step_with_id(start, end, rows.parse_label(text), id, original)
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:

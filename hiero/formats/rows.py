@@ -50,8 +50,9 @@ def describe_step(step: Step) -> str:
 
 def one_line(text: str) -> str:
     """A text on one line, without control characters and others that XML does not allow."""
-    kept = (c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
-    return " ".join("".join(kept).split())
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
+    return " ".join(text.split())
 
 
 def step_titles(hierarchy: Hierarchy) -> dict[str, str]:
@@ -92,13 +93,6 @@ def step_json(step: Step) -> str:
 def parse_label(value: Any) -> str | None:
     """A name on one line, or None if it is empty."""
     return None if value is None else one_line(str(value)) or None
-
-
-def parse_label_and_id(label: str | None, id: Any) -> tuple[str | None, str | None]:
-    """Label and id of a step. The label that the previous version wrote for a step without one is removed."""
-    if isinstance(id, str) and label == one_line(f"step {id}"):
-        label = None
-    return label, parse_id(id)
 
 
 def parse_id(value: Any) -> str | None:
@@ -198,6 +192,14 @@ def restore_step(row: Step, original: Any) -> Step:
     is_moved = (to_ms(row.start_s), to_ms(row.end_s)) != (to_ms(step.start_s), to_ms(step.end_s))
     origin = "imported" if is_moved else step.origin
     return replace(step, start_s=row.start_s, end_s=row.end_s, parent=None, children=(), origin=origin)
+
+
+def restore_step_with_id(start_s: float, end_s: float, label: str | None, id: Any, original: Any) -> Step:
+    """The step of a format that has ids, with the details of an exported step if there are any."""
+    step = imported_step(start_s, end_s, label, id=parse_id(id))
+    if original is None and label == one_line(f"step {id}"):
+        return replace(step, label=None)  # the previous version wrote this for a step without a label
+    return restore_step(step, original)
 
 
 def _is_default_title(label: str, id: str) -> bool:

@@ -118,7 +118,8 @@ def build_report(
     is_shared = (seconds > 0).sum(0) > 1
     times = np.where(is_shared, times, np.nan)
     omissions, displacements = find_omissions(times), find_displacements(times)
-    documents, rows = [], []
+    documents: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for i, video in enumerate(videos):
         document = {
             "name": video.name,

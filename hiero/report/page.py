@@ -10,6 +10,7 @@ from typing import Any
 
 from hiero.engine import Video
 from hiero.formats.registry import write_export
+from hiero.formats.rows import level_names
 from hiero.speech.transcripts import Transcript
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
@@ -43,6 +44,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         rows = []
         for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
             row = {**step.to_dict(), **file_fields(hierarchy.files, step.start_s)}
+            row["title"] = hierarchy.titles[step.id]
             row["words"] = [[label, round(score, 3)] for label, score in likely]
             if has_pictures:
                 row["picture"] = encode_picture(_thumbnail(video, step))
@@ -54,6 +56,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         "model": hierarchy.model,
         "duration_s": hierarchy.duration_s,
         "levels": levels,
+        "level_names": level_names(hierarchy),
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
         "speech": [utterance.to_dict() for utterance in hierarchy.speech],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hiero.report.folder_report import build_report, write_folder_report
-from tests.report.test_folder_report import make_videos
+from tests.report.test_folder_report import different_videos, make_videos
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -33,5 +33,24 @@ def test_the_page_shows_and_sorts(browser, tmp_path, scheme):
     assert page.locator("#table tbody th").first.inner_text() == "eva"
     page.check("#same")
     assert "100 %" in page.locator("#axis").inner_text()
+    context.close()
+    assert problems == []
+
+
+def test_videos_without_anything_in_common_show_their_own_activities(browser, tmp_path):
+    write_folder_report(
+        tmp_path / "page.html", build_report(different_videos(), title="Six", model="raw", by_label=True)
+    )
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    page = context.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert "recordings of the same task" in page.locator("#advice").inner_text()
+    assert not page.locator("#differences").is_visible()
+    backgrounds = page.locator(".track button").evaluate_all("blocks => blocks.map(b => b.style.background)")
+    assert len(set(backgrounds)) == len(backgrounds) == 18  # nothing is grey
+    assert page.locator("#order li").first.inner_text().split("\n")[-1] == "video 0 · 1:00"
+    assert page.locator("#order img").count() == 18
     context.close()
     assert problems == []

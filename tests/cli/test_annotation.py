@@ -55,7 +55,7 @@ def test_steps_go_to_a_project_and_corrections_come_back(tmp_path, monkeypatch, 
 
         server.interface = '<View><Text name="t" value="$t"/></View>'
         server.tasks.clear()
-        with pytest.raises(InputError, match="lacks level0; use a new project, or --set-up"):
+        with pytest.raises(InputError, match="lacks step; use a new project, or --set-up"):
             run(*push)
         run(*push, "--set-up")
         assert len(server.tasks) == 1

@@ -275,6 +275,8 @@ def test_report(minilm, home, features, tmp_path):
     data = json.loads(text[start : text.index("</script>", start)])
     assert [len(level) for level in data["levels"]] == [2, 4]
     assert {word for step in data["levels"][1] for word, _ in step["words"]} == {nasty, "tea"}
+    assert data["level_names"] == ["coarse", "fine"]
+    assert {step["title"] for level in data["levels"] for step in level} <= {nasty, "tea"}
     assert data["matrix"]["size"] == 256
 
 

@@ -194,6 +194,14 @@ def test_people_count_steps_from_one_and_levels_have_names(tmp_path):
         assert list(table["id"]) == [step.id for step in unnamed]  # 1.1 and 1.10 were one number
 
 
+def test_formats_with_details_say_who_named_a_step(tmp_path):
+    pytest.importorskip("pyarrow")
+    corrected = Hierarchy("v.mp4", "m", 9.0, ((Step("step-1", 0.0, 9.0, 0, label="wash", origin="person"),),))
+    without = {"srt", "ffmetadata", "youtube", "edl"}  # these hold only times and names
+    for name in exporter_names():
+        assert (b"person" in write_export(name, corrected, tmp_path).read_bytes()) == (name not in without), name
+
+
 def test_control_characters_are_in_no_export(tmp_path):
     odd = "\x1b]0;owned\x07\x9b31m\u202egpj.\u2066x"
     steps = (Step("step-1", 0.0, 4.0, 0, label=f"wash{odd}"), Step("step-2", 4.0, 9.0, 1))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,15 @@ def make_videos(long=None):
     return videos
 
 
+def different_videos():
+    """Six videos of three steps each, none of which resembles another."""
+    videos = []
+    for number, vectors in enumerate(np.eye(18).reshape(6, 3, 18)):
+        steps = tuple(Step(f"step-{i + 1}", 60.0 * i, 60.0 * i + 60, i, label=f"{number} {i}") for i in range(3))
+        videos.append(VideoSteps(f"video {number}", 180.0, steps, vectors, (b"\xff\xd8picture",) * 3))
+    return videos
+
+
 @pytest.mark.parametrize("by_label", [True, False])
 def test_what_differs_is_said_and_nothing_else(by_label):
     report = build_report(make_videos(long=("eva", "cut")), title="fries", model="raw", by_label=by_label)
@@ -82,6 +92,19 @@ def test_numbers_add_up_in_all_files(tmp_path):
     embedded = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
     assert embedded["videos"] == document["videos"]
     assert len(embedded["pictures"]) == 6
+
+
+def test_six_different_videos_share_nothing_and_keep_what_they_show():
+    report = build_report(different_videos(), title="", model="raw", by_label=True)
+    assert report.num_shared == 0
+    assert [len(video["runs"]) for video in report.document["videos"]] == [3] * 6
+    assert len([picture for picture in report.pictures if picture]) == 18
+
+
+def test_no_cell_of_the_table_is_a_formula():
+    videos = [replace(video, name=f"=cmd{video.name}\x1b[1m") for video in different_videos()]
+    rows = list(csv.DictReader(io.StringIO(build_report(videos, title="", model="raw", by_label=True).to_csv())))
+    assert rows[0]["video"] == "'=cmdvideo 0[1m"
 
 
 def test_labels_that_are_not_probable_name_nothing():
