@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import hostile_commands, hostile_files, hostile_server
+from benchmarks import hostile_commands, hostile_files, hostile_server, hostile_videos
 from hiero.errors import InputError
 
 LIMIT_S = 30.0  # of a case within this process
@@ -36,6 +36,7 @@ MAX_BYTES = 16 * 2**30  # address space of this process
 SLOW = hostile_commands.SLOW_KINDS  # a tenth as many of these
 KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     **hostile_files.KINDS,
+    **hostile_videos.KINDS,
     **hostile_server.KINDS,
     **hostile_commands.KINDS,
     **SLOW,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hiero.errors import InputError
 
@@ -25,6 +25,7 @@ MAX_STEPS = 100_000  # in all levels
 MAX_TIME_S = 1e8  # three years
 BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be equal
 TIME_GRAIN_S = 1e-6  # rounding error of sums of lengths
+MAX_OVERHANG_S = 0.6  # of a step in the file before its own: steps begin where segments do, not where files do
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
 VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
@@ -390,6 +391,22 @@ def locate_time(files: Sequence[VideoFile], time_s: float) -> tuple[VideoFile, f
     return file, min(max(0.0, time_s - file.start_s), file.duration_s)
 
 
+class Moment(Protocol):
+    """A part of a video, such as a step or a match."""
+
+    @property
+    def start_s(self) -> float: ...
+
+    @property
+    def end_s(self) -> float: ...
+
+
+def locate_moment(files: Sequence[VideoFile], moment: Moment) -> tuple[VideoFile, float]:
+    """The file that a moment belongs to, and its start there. It may begin a little before the file does."""
+    file, _ = locate_time(files, moment.start_s + min(MAX_OVERHANG_S, (moment.end_s - moment.start_s) / 2))
+    return file, max(0.0, moment.start_s - file.start_s)
+
+
 def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> list[tuple[VideoFile, float, float]]:
     """The parts of a span in each file that it touches."""
     if len(files) == 1:
@@ -401,11 +418,11 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
     return parts
 
 
-def file_fields(files: Sequence[VideoFile], time_s: float) -> dict[str, Any]:
-    """The fields `file` and `file_start_s` of a JSON document for a time; empty for a single file."""
+def file_fields(files: Sequence[VideoFile], moment: Moment) -> dict[str, Any]:
+    """The fields `file` and `file_start_s` of a JSON document for a moment; empty for a single file."""
     if len(files) < 2:
         return {}
-    file, start_s = locate_time(files, time_s)
+    file, start_s = locate_moment(files, moment)
     return {"file": file.path, "file_start_s": round(start_s, 3)}
 
 
@@ -445,7 +462,7 @@ class Hierarchy:
     def to_dict(self) -> dict[str, Any]:
         """The document that `hiero steps --json` prints (schema: hiero/assets/schemas/steps.json)."""
         levels = [
-            {"level": i, "steps": [{**step.to_dict(), **file_fields(self.files, step.start_s)} for step in level]}
+            {"level": i, "steps": [{**step.to_dict(), **file_fields(self.files, step)} for step in level]}
             for i, level in enumerate(self.levels)
         ]
         files = {"files": [file.to_dict() for file in self.files]} if self.files else {}

@@ -160,7 +160,7 @@ def _document(video: Video, **results: Any) -> dict[str, Any]:
 
 
 def _to_dicts(moments: Sequence[Match | Step], files: Sequence[VideoFile]) -> list[dict[str, Any]]:
-    return [{**moment.to_dict(), **file_fields(files, moment.start_s)} for moment in moments]
+    return [{**moment.to_dict(), **file_fields(files, moment)} for moment in moments]
 
 
 def _best_to_list(
@@ -204,8 +204,9 @@ def label(
         files = video.shown_files
         if not json_:
             _print_labels(labelled, files, inputs.title_of(name))
-        keys = ("start_s", "end_s", "label", "probability", "score", *file_fields(files, 0.0))
-        return _document(video, steps=[{key: step[key] for key in keys} for step in _to_dicts(labelled, files)])
+        keys = ("start_s", "end_s", "label", "probability", "score", "file", "file_start_s")
+        rows = _to_dicts(labelled, files)
+        return _document(video, steps=[{key: row[key] for key in keys if key in row} for row in rows])
 
     results = read_all(inputs, options, options.load_engine(), "label", label_parts)
     if json_:
@@ -225,7 +226,7 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
         for match in answer.matches:
             times = f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}"
             speech = speech_cells(match.rests_on, match.quote)
-            table.add_row("", *times, format_percent(match.probability), *file_cells(files, match.start_s), *speech)
+            table.add_row("", *times, format_percent(match.probability), *file_cells(files, match), *speech)
         console.print(table)
 
 
@@ -238,7 +239,7 @@ def _print_best(best: Mapping[str, Sequence[tuple[str, Match]]], files: Mapping[
         table = plain_table("from", "to", "sure", "video", *columns, right=("from", "to", "sure"))
         for name, match in matches:
             times = format_time(match.start_s), format_time(match.end_s)
-            table.add_row(*times, format_percent(match.probability), name, *file_cells(files[name], match.start_s))
+            table.add_row(*times, format_percent(match.probability), name, *file_cells(files[name], match))
         console.print(table)
 
 
@@ -247,5 +248,5 @@ def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | No
     table = plain_table("from", "to", "label", "sure", *file_columns(files), right=("from", "to", "sure"))
     for step in steps:
         times = format_time(step.start_s), format_time(step.end_s)
-        table.add_row(*times, step.label or "", format_percent(step.probability or 0), *file_cells(files, step.start_s))
+        table.add_row(*times, step.label or "", format_percent(step.probability or 0), *file_cells(files, step))
     results_console(title).print(table)

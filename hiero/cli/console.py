@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiero.types import ProgressCallback, ProgressEvent, format_time, locate_time
+from hiero.types import Moment, ProgressCallback, ProgressEvent, format_time, locate_moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,12 +62,12 @@ def file_columns(files: Sequence[VideoFile]) -> list[str]:
     return ["in file"] if len(files) > 1 else []
 
 
-def file_cells(files: Sequence[VideoFile], time_s: float) -> list[str]:
-    """The file that a time falls into and the time in that file, if the video consists of several files."""
+def file_cells(files: Sequence[VideoFile], moment: Moment) -> list[str]:
+    """The file that a moment belongs to and its start in that file, if the video consists of several files."""
     if len(files) < 2:
         return []
-    file, file_time_s = locate_time(files, time_s)
-    return [f"{Path(file.path).name} {format_time(file_time_s)}"]
+    file, start_s = locate_moment(files, moment)
+    return [f"{Path(file.path).name} {format_time(start_s)}"]
 
 
 def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,13 +26,18 @@ from hiero.errors import InputError
 from hiero.storage.files import check_fits
 from hiero.types import format_time
 
+if TYPE_CHECKING:
+    from hiero.sources.live_source import LiveSource
+
 NO_FRAMES = "{}: contains no frame that can be decoded"
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate counts as the base rate
 DEFAULT_FPS = 25  # for streams that state no frame rate
 MAX_MISSING, MAX_MISSING_S = 0.05, 1.0  # of the stated length, beyond which a file counts as cut off
 MAX_FRAME_S = 10.0  # longer durations of a single frame are ignored
 MAX_GAP_S = 3600.0  # between two frames; slides may stay for minutes, but longer gaps are damaged timestamps
-MAX_GAPS_S = 24 * 3600.0  # total of all gaps longer than MAX_FRAME_S; a damaged clock stretches each of them
+# Total of all gaps longer than MAX_FRAME_S, which a damaged clock stretches: as far as the bytes of a file allow.
+MIN_GAPS_S, MAX_GAPS_S = 3600.0, 24 * 3600.0
+BYTES_PER_GAP_S = 500.0
 NVDEC_LIBRARY = "libnvcuvid.so.1"
 MAX_PIXELS = 2**27  # per frame: 16,384 × 8,192
 MAX_ASPECT = 8  # of a scaled frame; a strip two pixels high would otherwise become a million pixels wide
@@ -42,15 +48,6 @@ MAX_LATE_SHARE = 0.05  # share of these gaps that may be longer than the samplin
 
 class BrokenVideoWarning(UserWarning):
     """A file ends early, or its timestamps jump. The readable part is used."""
-
-
-class StreamSource(Protocol):
-    """A source of frames other than a complete file. See `hiero.sources.live_source`."""
-
-    is_lossy: bool
-
-    def open(self) -> Any:
-        """Open an FFmpeg container. Raises InputError if that fails."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +94,13 @@ DEFAULT_SAMPLING = Sampling()
 
 @dataclass(frozen=True)
 class Segment:
-    """The frames of a fixed piece of a video."""
+    """The frames of a fixed piece of a video; `is_repeated` if they all equal those of the piece before."""
 
     index: int
     times_s: tuple[float, ...]
     frames: np.ndarray
     end_s: float
+    is_repeated: bool = False
 
 
 def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
@@ -139,7 +137,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(
-    path: Path | str | StreamSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
+    path: Path | str | LiveSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
 ) -> Iterator[Segment]:
     """Segments of a video in order.
 
@@ -164,7 +162,7 @@ def read_segments(
         yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
-def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:
+def can_skip_unreferenced(path: Path | LiveSource, sampling: Sampling, threads: int = 0) -> bool:
     """Whether unreferenced frames should be skipped: in the first seconds the others are frequent enough."""
     if not sampling.skip_unreferenced:
         return False
@@ -189,6 +187,7 @@ class SegmentBuilder:
         self.shape: tuple[int, int] | None = None
         self.frames: list[np.ndarray] = []
         self.times_s: list[float] = []
+        self.still: np.ndarray | None = None  # the only picture of the last segment
 
     @property
     def next_sample(self) -> int:
@@ -224,7 +223,10 @@ class SegmentBuilder:
 
     def _complete(self, end_s: float | None = None) -> Segment:
         end_s = (self.index + 1) * self.sampling.spacing_s if end_s is None else end_s
-        segment = Segment(self.index, tuple(self.times_s), np.stack(self.frames), end_s)
+        still = self.frames[0] if all(frame is self.frames[0] for frame in self.frames) else None
+        is_repeated = still is not None and still is self.still
+        segment = Segment(self.index, tuple(self.times_s), np.stack(self.frames), end_s, is_repeated)
+        self.still = still
         self.index, self.frames, self.times_s = self.index + 1, [], []
         return segment
 
@@ -297,7 +299,7 @@ class VideoReader:
 
     def __init__(
         self,
-        path: Path | StreamSource,
+        path: Path | LiveSource,
         stream: int,
         threads: int = 0,
         skip_unreferenced: bool = False,
@@ -337,6 +339,8 @@ class VideoReader:
         self.end_s = begin_s  # end of that frame
         self.left_out_s = 0.0  # total of the jumps in the timestamps
         self.gap_s = 0.0  # between the last two frames
+        num_bytes = self.path.stat().st_size if isinstance(self.path, Path) and self.path.is_file() else math.inf
+        self.max_gaps_s = min(MAX_GAPS_S, MIN_GAPS_S + num_bytes / BYTES_PER_GAP_S)
         self.gaps_s = 0.0  # total of the long gaps
         self.has_jumped = False
 
@@ -395,7 +399,8 @@ class VideoReader:
 
         A frame without a timestamp follows the last one at the usual rate. So does a frame whose
         timestamp is more than an hour away, and later ones are counted from it: one damaged number
-        would otherwise add years of a still picture. All long gaps together may add a day.
+        would otherwise add years of a still picture. All long gaps together may add an hour, and
+        more in a larger file, up to a day.
         """
         timestamp_s = None if frame.pts is None or frame.time_base is None else float(frame.pts * frame.time_base)
         if self.first_timestamp_s is None:
@@ -408,7 +413,7 @@ class VideoReader:
                 time_s = timestamp_s - self.first_timestamp_s - self.left_out_s
             gap_s = time_s - self.last_s
             self.gaps_s += gap_s if MAX_FRAME_S < gap_s <= MAX_GAP_S else 0.0
-            if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > MAX_GAPS_S):
+            if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > self.max_gaps_s):
                 self._warn_of_jump(gap_s)
                 self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)  # the stated rate is wrong
                 self.left_out_s += gap_s - self.usual_frame_s

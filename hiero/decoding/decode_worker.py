@@ -265,8 +265,8 @@ class PartWorker:
             self.close()
         if self.process is None:
             command = python_command("hiero.decoding.decode_worker", "cpu" if self.gpu is None else str(self.gpu))
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self.process = subprocess.Popen(command, **pipes)
+            pipe, null = subprocess.PIPE, subprocess.DEVNULL
+            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
         return self.process
 
     def close(self) -> None:

@@ -75,9 +75,10 @@ def packets_before(container: Any, stream: Any, tick: int, *others: Any) -> Iter
     for margin_s in SEEK_MARGINS_S:
         packets = _seek_packets(container, stream, tick, margin_s, *others)
         first = next(packets, None)
-        is_before = first is not None and first.is_keyframe and first.pts is not None
-        is_before = is_before and first.pts * first.time_base <= tick * stream.time_base
-        if first is not None and (is_before or margin_s == math.inf):
+        if first is None:
+            continue
+        is_before = first.pts is not None and first.pts * first.time_base <= tick * stream.time_base
+        if (first.is_keyframe and is_before) or margin_s == math.inf:
             yield first
             yield from packets
             return

@@ -21,18 +21,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
-from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
+from hiero.decoding.decode import Sampling, Segment, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
+
+if TYPE_CHECKING:
+    from hiero.sources.live_source import LiveSource
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
@@ -155,7 +158,7 @@ def extract_features(
         prefetch(_prepare_batches(decoded, networks, result.num_windows, thumbnails), 1) as batches,
     ):
         for batch in batches:
-            if batch.frames is None:
+            if batch.num_windows <= result.num_windows:  # an earlier run has done it
                 progress(batch.end_s)
                 continue
             result.add(batch, networks)
@@ -170,7 +173,7 @@ def extract_features(
 
 
 def read_windows(
-    source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
+    source: Path | str | LiveSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
     """Windows of a video for the networks, in order and without overlap."""
     sampling = Sampling(
@@ -310,10 +313,14 @@ class _PartialResult:
         return cls(rows, num_windows, saved.duration_s, Thumbnails(interval, saved.thumbnail_times, saved.thumbnails))
 
     def add(self, batch: _PreparedBatch, networks: LoadedBackbones) -> None:
-        """Run the networks on a batch."""
-        assert batch.frames is not None
-        for backbone, rows in zip(networks.backbones, networks.run_frames(batch.frames), strict=True):
-            self.rows[backbone.name].append(rows)
+        """Run the networks on a batch; a window that repeats the one before has its rows."""
+        if batch.frames is None:
+            for backbone in networks.backbones:
+                num_rows = networks.num_segments if backbone.per_frame else 1
+                self.rows[backbone.name].append(self.rows[backbone.name][-1][-num_rows:])
+        else:
+            for backbone, rows in zip(networks.backbones, networks.run_frames(batch.frames), strict=True):
+                self.rows[backbone.name].append(rows)
         self.num_windows, self.end_s = batch.num_windows, batch.end_s
         for pictures in batch.thumbnails:
             self.thumbnails.add(pictures)
@@ -326,7 +333,7 @@ class _PartialResult:
 
 class _PreparedBatch(NamedTuple):
     """A batch for the networks: number of windows up to its end, the time of its end, its frames on the
-    device (None if an earlier run has done it), and the thumbnails of each window.
+    device (None if they need not be seen), and the thumbnails of each window.
     """
 
     num_windows: int
@@ -419,10 +426,13 @@ def _overlapping_windows(segments: Iterator[Segment], num_segments: int) -> Iter
 
 
 def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[list[Segment]]:
-    """Batches of windows; those that are already done come one by one, for the progress."""
+    """Batches of windows; those that the networks need not see come one by one."""
     batch: list[Segment] = []
     for window in windows:
-        if window.index < num_done:
+        if window.index < num_done or window.is_repeated:
+            if batch:
+                yield batch
+            batch = []
             yield [window]
             continue
         batch.append(window)
@@ -436,10 +446,10 @@ def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[l
 def _prepare_batches(
     decoded: Iterator[list[Segment]], networks: LoadedBackbones, num_done: int, thumbnails: Thumbnails | None
 ) -> Iterator[_PreparedBatch]:
-    """Move frames to the device and make thumbnails, except for batches that an earlier run has done."""
+    """Move frames to the device and make thumbnails, except for windows that are done or repeat the one before."""
     for batch in decoded:
         frames, pictures = None, []
-        if batch[-1].index >= num_done:
+        if batch[-1].index >= num_done and not batch[-1].is_repeated:
             frames = stack_frames(batch, networks.device)
             if thumbnails is not None:
                 pictures = [thumbnails.make(window, networks.num_segments) for window in batch]

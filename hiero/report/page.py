@@ -43,7 +43,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         has_pictures = number == len(hierarchy.levels) - 1 and len(level) <= MAX_PICTURES
         rows = []
         for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
-            row = {**step.to_dict(), **file_fields(hierarchy.files, step.start_s)}
+            row = {**step.to_dict(), **file_fields(hierarchy.files, step)}
             row["title"] = hierarchy.titles[step.id]
             row["words"] = [[label, round(score, 3)] for label, score in likely]
             if has_pictures:

@@ -239,7 +239,7 @@ def _hits_to_dicts(library: Library, corpus: Corpus, hits: Sequence[Hit]) -> lis
         entry = library.find_by_name(hit.video)  # None if the file is missing
         files = public_files(records[hit.video].files) if hit.video in records else ()
         shown = {"id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}
-        rows.append({**hit.to_dict(), **file_fields(files, hit.start_s), **shown})
+        rows.append({**hit.to_dict(), **file_fields(files, hit), **shown})
     return rows
 
 

@@ -336,11 +336,8 @@ class RemoteFile:
     """A remote file and the path of its copy. `LocalFile` has the same methods."""
 
     path: Path
-    address: str = field(compare=False)
+    address: str = field(compare=False, repr=False)  # it may contain a password
     is_remote = True
-
-    def __repr__(self) -> str:
-        return f"<RemoteFile {self.name}>"
 
     @classmethod
     def from_address(cls, address: str) -> RemoteFile:

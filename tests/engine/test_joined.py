@@ -19,7 +19,7 @@ from hiero.extraction import extractor
 from hiero.extraction.video_features import VideoFeatures
 from hiero.sources.source import VideoSource
 from hiero.storage.cache import content_key
-from hiero.types import Clock, Hierarchy, VideoFile, locate_time, split_by_file
+from hiero.types import Clock, Hierarchy, Step, VideoFile, file_fields, locate_time, split_by_file
 from tests.films import write_video
 from tests.oracle import joined as oracle
 
@@ -247,6 +247,16 @@ def test_parts_of_a_span_are_the_span(durations_s, a, b):
     assert all(-1e-6 <= start <= end <= file.duration_s + 1e-6 for file, start, end in parts)
     file, time_s = locate_time(files, start_s)
     assert file.start_s + time_s == pytest.approx(start_s, abs=1e-5)
+
+
+def test_a_step_that_begins_just_before_the_end_of_a_file_belongs_to_the_next():
+    files = (VideoFile("a", 0.0, 10.13), VideoFile("b", 10.13, 20.0))
+    steps = (Step("coarse-1", 0.0, 10.0, 0), Step("coarse-2", 10.0, 10.1, 0), Step("coarse-3", 10.1, 30.13, 0))
+    document = Hierarchy("a", "model", 30.13, (steps,), files).to_dict()
+    shown = [(step["file"], step["file_start_s"]) for step in document["levels"][0]["steps"]]
+    assert shown == [("a", 0.0), ("a", 10.0), ("b", 0.0)]
+    assert file_fields(files, Step("", 9.0, 30.0, 0)) == {"file": "a", "file_start_s": 9.0}
+    assert file_fields(files, Step("", 10.0, 30.0, 0)) == {"file": "b", "file_start_s": 0.0}
 
 
 def test_a_moment_between_two_files_is_in_the_second():

@@ -70,6 +70,18 @@ def test_any_length(make, brightness, seconds):
         np.testing.assert_allclose(rows[:, 0], 100, atol=3)
 
 
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
+    path = make("v.mkv", [50, 150, 200], [0.0, 600.0, 601.0])
+    source = extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=batch_size))
+    assert source.num_segments == 601
+    assert brightness.calls <= 2 * 4
+    assert len(source.thumbnails) < 10
+    for rows in source.features.values():
+        np.testing.assert_allclose(rows[:598, 0], 50, atol=3)
+    np.testing.assert_allclose(source.features["picture"][600, 0], 150, atol=3)
+
+
 def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
     single, batched = (
