@@ -252,7 +252,7 @@ def search(
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
     probable = [hit for hit in hits if hit.probability >= SEARCH_THRESHOLD]
     if json_:
-        rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit.start_s)} for hit in hits]
+        rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit)} for hit in hits]
         print_json({**document, "present": bool(probable), "hits": rows})
         return
     if not probable:
