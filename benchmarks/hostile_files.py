@@ -204,7 +204,7 @@ def _write_huge(path: Path, rng: random.Random) -> None:
     """A file that is far larger than any memory, and takes no space on the disk."""
     path.write_bytes(rng.choice((b"", b"WEBVTT\n", b"[", b"\x93NUMPY\x01\x00v\x00")))
     is_video = path.suffix in (".mp4", ".mkv")  # which may be large, and are hashed
-    os.truncate(path, 2**30 if is_video else 2 ** rng.choice((31, 40)))
+    os.truncate(path, 2**28 if is_video else 2 ** rng.choice((31, 40)))
 
 
 def _write_shape(path: Path, rng: random.Random) -> None:

@@ -6,6 +6,8 @@ Heavy modules are imported inside the functions, so that `hiero --help` answers 
 from __future__ import annotations
 
 import io
+import os
+import re
 import sys
 
 from cyclopts import App, Group, Parameter
@@ -74,8 +76,11 @@ def main() -> None:
     """Run the command line. Mistakes of the user exit with code 2, failed file access with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid text
+    for name in ("COLUMNS", "LINES"):  # rich fails at sizes that no terminal has
+        if not re.fullmatch("[0-9]{1,4}", os.environ.get(name, "")):
+            os.environ.pop(name, None)
     try:
-        _check_encoding(sys.argv[1:])
+        _check_text(sys.argv[1:])
         app(extraction.expand_ray_address(sys.argv[1:]))
     except InputError as error:
         log(f"hiero: {error}")
@@ -94,11 +99,13 @@ def main() -> None:
         sys.exit(1)
 
 
-def _check_encoding(arguments: list[str]) -> None:
-    """Refuse text that is not UTF-8, unless it names an existing file."""
+def _check_text(arguments: list[str]) -> None:
+    """Refuse text that is not UTF-8 or has control characters, unless it names an existing file."""
     for argument in arguments:
         try:
             argument.encode("utf-8")
         except UnicodeEncodeError:
             if not path_exists(argument):
                 raise InputError(f"{argument!r} is not UTF-8, and no file has this name; type it in UTF-8") from None
+        if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", argument) and not path_exists(argument):
+            raise InputError(f"{argument}: has control characters, and no file has this name; type it without them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiero.types import Moment, ProgressCallback, ProgressEvent, format_time, locate_moment
+from hiero.types import Moment, ProgressCallback, ProgressEvent, format_time, locate_moment, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,19 +30,35 @@ def log(line: str) -> None:
         from hiero.sources.addresses import display_addresses
 
         line = display_addresses(line)
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
+
+
+def echo(line: str = "") -> None:
+    """Print a line of a result at once. Names of files and labels may contain control characters: they are escaped."""
+    print(printable(line), flush=True)
 
 
 def print_json(document: dict[str, Any]) -> None:
     """Print a result as one line of JSON to standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    # JSON escapes only the control characters of ASCII.
+    sys.stdout.write(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def make_console(**options: Any) -> Console:
+    """A console that escapes control characters in the text that it is given."""
+    from rich.console import Console
+
+    class EscapingConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(printable(text), **options)
+
+    return EscapingConsole(**options)
 
 
 def results_console(title: str | None = None) -> Console:
-    """The console for results, which prints text unchanged, after a title if there is one."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, emoji=False)
+    """The console for results, which prints text without markup, after a title if there is one."""
+    console = make_console(highlight=False, markup=False, emoji=False)
     if title is not None:
         console.print(f"\n{title}", style="bold underline")
     return console
@@ -76,13 +93,12 @@ def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
 
     if rests_on is None:
         return []
-    return [Text(rests_on, style="cyan"), Text("" if quote is None else f"“{quote}”", style="dim")]
+    return [Text(rests_on, style="cyan"), Text("" if quote is None else f"“{printable(quote)}”", style="dim")]
 
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Any]:
     """A bar on standard error. Yields a function to call with the name of a finished item and its size (default 1)."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -92,19 +108,18 @@ def progress_bar(title: str, total: int) -> Iterator[Any]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[status]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(title, total=total, status="")
-        yield lambda name, num_units=1: bars.update(task, advance=num_units, status=name)
+    with Progress(*columns, console=make_console(stderr=True)) as bars:
+        task = bars.add_task(printable(title), total=total, status="")
+        yield lambda name, num_units=1: bars.update(task, advance=num_units, status=printable(name))
 
 
 @contextmanager
 def transient_bars() -> Iterator[Progress]:
     """Bars on standard error that appear when started, only on a terminal, and disappear at the end."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     description, status = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[status]}")
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     columns = (description, BarColumn(), status, TimeRemainingColumn())
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     try:
@@ -132,7 +147,7 @@ class CollectionBars:
 
     def __init__(self, title: str, num_videos: int, bars: Progress) -> None:
         self._num_videos, self._num_done, self._bars = num_videos, 0, bars
-        self._task = bars.add_task(title, total=num_videos, status=f"0 of {num_videos}")
+        self._task = bars.add_task(printable(title), total=num_videos, status=f"0 of {num_videos}")
 
     @contextmanager
     def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
@@ -178,7 +193,7 @@ class ReadingBars:
             self._bars.update(self._tasks[key], completed=event.done, status=_format_progress(event, rate))
         else:
             self._bars.start()
-            self._tasks[key] = self._bars.add_task(event.name, total=event.total, status="")
+            self._tasks[key] = self._bars.add_task(printable(event.name), total=event.total, status="")
         if event.stage == "read":
             self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
             self._on_update()

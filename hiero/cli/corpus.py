@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from hiero.cli.console import (
+    echo,
     file_cells,
     file_columns,
     log,
@@ -116,7 +117,7 @@ def index(
         result = add(files, advance)
     _log_single_chapters(corpus, files)
     counts = f"{result.num_added} added, {result.num_unchanged} unchanged, {len(result.problems)} failed"
-    print(f"{to}: {counts}; {_size(corpus)}")
+    echo(f"{to}: {counts}; {_size(corpus)}")
     if result.problems:
         sys.exit(1)
 
@@ -155,10 +156,10 @@ def _index_arrivals(
                 result = add({name: source})
                 num_added += result.num_added
                 if result.num_added:
-                    print(f"{name}: added; {_size(corpus)}", flush=True)
+                    echo(f"{name}: added; {_size(corpus)}")
                 watcher.finish({name: source}, [name] if result.problems else [])
             time.sleep(every_s)
-    print(f"{corpus.uri}: {num_added} added; {_size(corpus)}")
+    echo(f"{corpus.uri}: {num_added} added; {_size(corpus)}")
 
 
 def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
@@ -256,7 +257,7 @@ def search(
         print_json({**document, "present": bool(probable), "hits": rows})
         return
     if not probable:
-        print("probably not in these videos" if search_options.all_ else "probably not in these videos (see --all)")
+        echo("probably not in these videos" if search_options.all_ else "probably not in these videos (see --all)")
     _print_hits(hits if search_options.all_ else probable, files)
 
 
@@ -322,7 +323,7 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     opened = Corpus(corpus)
     opened.remove(list(videos))
-    print(f"{corpus}: {len(videos)} removed, {format_count(opened.num_videos, 'video')} left")
+    echo(f"{corpus}: {len(videos)} removed, {format_count(opened.num_videos, 'video')} left")
 
 
 @app.command
@@ -350,7 +351,7 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = Video
         _report_problems(Corpus(corpus))
     except DamagedCorpusError as error:
         log(str(error))
-        print(f"{corpus}: damaged")
+        echo(f"{corpus}: damaged")
         sys.exit(1)
 
 
@@ -389,7 +390,7 @@ def _report_problems(corpus: Corpus) -> None:
     problems = corpus.check()
     for problem in problems:
         log(problem)
-    print(f"{corpus.uri}: {_size(corpus)}, {format_count(len(problems), 'problem')}")
+    echo(f"{corpus.uri}: {_size(corpus)}, {format_count(len(problems), 'problem')}")
     if problems:
         sys.exit(1)
 

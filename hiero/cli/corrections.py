@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from hiero.cli.console import log, progress_bar
+from hiero.cli.console import echo, log, progress_bar
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
 from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
@@ -254,8 +254,8 @@ def adapt(
     )
     learned = f"learned from {format_count(int(prototypes.num_steps.sum()), 'step')} in {len(corrections)}"
     names, of_videos = format_count(len(prototypes.labels), "step name"), format_count(len(videos), "video")
-    print(f"{out}: {names}, {learned} of {of_videos}")
-    print(f"  next: hiero steps VIDEO --model {out}")
+    echo(f"{out}: {names}, {learned} of {of_videos}")
+    echo(f"  next: hiero steps VIDEO --model {out}")
 
 
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:

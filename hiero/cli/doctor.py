@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hiero.cli.console import print_json
+from hiero.cli.console import echo, print_json
 from hiero.cli.options import Flag, Json
+from hiero.types import printable
 
 if TYPE_CHECKING:
     from hiero.cli.diagnostics import Finding, Machine
@@ -66,7 +67,7 @@ def doctor(
     if json:
         print_json({"ok": not counts["problem"], "counts": counts, "findings": list(map(asdict, findings))})
     else:
-        print(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
+        echo(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
     sys.exit(1 if counts["problem"] else 0)
 
 
@@ -113,7 +114,7 @@ def _print_finding(finding: Finding) -> None:
 
     elapsed = f"  ({finding.elapsed_s:.1f} s)" if finding.elapsed_s > SLOW_S else ""
     level = f"{finding.level:<8}", STYLES[finding.level]
-    line = Text.assemble(level, f"{finding.name:<24}{finding.message}{elapsed}")
+    line = Text.assemble(level, f"{finding.name:<24}{printable(finding.message)}{elapsed}")
     if finding.advice:
-        line.append(f"\n{'':<32}{finding.advice}", style="dim" if finding.level == "ok" else "")
+        line.append(f"\n{'':<32}{printable(finding.advice)}", style="dim" if finding.level == "ok" else "")
     Console().print(line, soft_wrap=True, highlight=False)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from hiero.cli.console import ReadingBars, log, plain_table, print_json, reading_bars, transient_bars
+from hiero.cli.console import (
+    ReadingBars,
+    echo,
+    log,
+    make_console,
+    plain_table,
+    print_json,
+    reading_bars,
+    transient_bars,
+)
 from hiero.cli.options import (
     BatchSize,
     Device,
@@ -188,7 +197,7 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
         log(f"failed: {result.message}")
     video_s, spent_s = sum(result.duration_s for result in done), sum(result.spent_s for result in done)
     line = f"{out}: {len(done)} done ({format_time(video_s)}), {len(reused)} kept, {len(failed)} failed"
-    print(line + (f"; {video_s / spent_s:.2f} seconds of video per second" if spent_s > 0 else ""))
+    echo(line + (f"; {video_s / spent_s:.2f} seconds of video per second" if spent_s > 0 else ""))
 
 
 @contextmanager
@@ -239,7 +248,6 @@ def backbones(
     measure
         Backbones to measure on this machine with random weights, or `all`. The results are kept.
     """
-    from rich.console import Console
 
     from hiero.backbones.registry import backbones as registered_backbones
     from hiero.devices import choose_device
@@ -259,7 +267,7 @@ def backbones(
         column.overflow = "fold"
     for backbone in registered_backbones().values():
         table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
-    Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
+    make_console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
 
 
 def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:

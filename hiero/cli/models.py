@@ -9,7 +9,7 @@ from typing import Literal
 from cyclopts import App
 
 import hiero
-from hiero.cli.console import log, plain_table, progress_bar, reading_bars
+from hiero.cli.console import echo, log, plain_table, progress_bar, reading_bars, results_console
 from hiero.cli.options import OPTIONS, Device, Out, Settings, StoredPrecision, parse_numbers
 from hiero.cli.training_display import TrainDisplay
 from hiero.devices import choose_device
@@ -40,9 +40,9 @@ def import_checkpoint(file: Path, out: Path, /) -> None:
     released.save(out)
     config = released.config
     sizes = f"({config.input_size}-d) → {config.hidden_size}-d, {config.depth} levels"
-    print(f"{out}: {config.backbone or 'unnamed'} features {sizes}")
-    print(f"  text encoder: {len(released.text_encoder)} tensors; behaviour: released (see config.json)")
-    print(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
+    echo(f"{out}: {config.backbone or 'unnamed'} features {sizes}")
+    echo(f"  text encoder: {len(released.text_encoder)} tensors; behaviour: released (see config.json)")
+    echo(f"  next: hiero embed FEATURES --model {out} -o out.safetensors")
 
 
 def embed(
@@ -101,11 +101,11 @@ def embed(
     embedder = FileEmbedder(loaded, clock, level_numbers, threads, hiero.__version__)
     if features.is_file():
         embedder.embed_file(features, out)
-        print(f"{out}: {', '.join(f'{name} {shape}' for name, shape in tensor_shapes(out).items())}")
+        echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in tensor_shapes(out).items())}")
         return
     with progress_bar(f"embed {features.name}/", len(targets)) as advance:
         problems = embedder.embed_files(targets, advance)
-    print(f"{out}: {len(targets) - len(problems)} of {len(targets)} files")
+    echo(f"{out}: {len(targets) - len(problems)} of {len(targets)} files")
     _exit_if_skipped(problems)
 
 
@@ -173,7 +173,7 @@ def pack(
             progress=advance,
         )
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
-    print(f"{out}: {format_count(len(store), 'video')}, {hours:.1f} hours, {store.width}-d, {dtype}")
+    echo(f"{out}: {format_count(len(store), 'video')}, {hours:.1f} hours, {store.width}-d, {dtype}")
     _exit_if_skipped(problems)
 
 
@@ -262,15 +262,13 @@ def train(
 @weights_app.command(name="list")
 def list_weights() -> None:
     """List the known weights, their sources and licences, and which are installed."""
-    from rich.console import Console
-
     from hiero.storage import weights
 
     table = plain_table("name", "description", "licence", "MB", "source", "installed", right=("MB",))
     for entry in weights.REGISTRY.values():
         installed = "yes" if weights.find(entry.name) else "no"
         table.add_row(entry.name, entry.description, entry.licence, str(entry.megabytes), entry.origin, installed)
-    Console().print(table)
+    results_console().print(table)
 
 
 @weights_app.command(name="get")
@@ -292,7 +290,7 @@ def get_weights(name: str, /, *, source: Path | None = None) -> None:
 
     with reading_bars() as progress:
         folder = weights.get(name, progress, source=source)
-    print(folder)
+    echo(str(folder))
 
 
 @weights_app.command(name="path")
@@ -309,4 +307,4 @@ def weights_path(name: str, /) -> None:
     folder = weights.find(name)
     if folder is None:
         raise InputError(f"{name} is not installed; run: hiero weights get {name}")
-    print(folder)
+    echo(str(folder))

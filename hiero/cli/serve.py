@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import log
+from hiero.cli.console import echo, log
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings, is_loopback
@@ -68,7 +68,7 @@ def serve(
     watcher = _make_watcher(what, join) if settings.watch else None
 
     def announce(page: str) -> None:
-        print(f"{format_count(len(library.entries), 'video')}: {page}", flush=True)
+        echo(f"{format_count(len(library.entries), 'video')}: {page}")
         if not is_loopback(settings.host) and not settings.trusted_proxy:
             log("warning: tokens and videos are sent unencrypted (http); for other people, add a proxy with TLS")
         if settings.open:
@@ -100,7 +100,7 @@ def add(name: str, /, *, role: Role = "view", state: StateFolder) -> None:
     is_replaced = any(old.name == name and old.revoked_at is None for old in store.tokens())
     store.add_token(check_name(name), role, token_digest(token))
     store.add_audit("command line", "add token", name, role)
-    print(token)
+    echo(token)
     log(f"{name} has the role {role}; enter this token on the page, or send it as Authorization: Bearer TOKEN")
     if is_replaced:
         log(f"the earlier token of {name} is no longer valid")
@@ -135,7 +135,7 @@ def list_tokens(*, state: StateFolder) -> None:
 
     for token in State(state).tokens():
         created = time.strftime("%Y-%m-%d", time.gmtime(token.created_at))
-        print(f"{token.name}\t{token.role}\t{created}\t{'valid' if token.revoked_at is None else 'revoked'}")
+        echo(f"{token.name}\t{token.role}\t{created}\t{'valid' if token.revoked_at is None else 'revoked'}")
 
 
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:

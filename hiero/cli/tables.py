@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
-from hiero.cli.console import log, plain_table, print_json
+from hiero.cli.console import echo, log, plain_table, print_json, results_console
 from hiero.cli.options import OPTIONS, Flag, Json
 from hiero.types import format_count
 
@@ -45,8 +45,8 @@ class ReportOptions:
         log_missing(report.missing)
         for table in report.tables[:num_tables]:
             print_table(table)
-        print(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
-        print(report.command)
+        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        echo(report.command)
 
 
 def log_missing(videos: list[str]) -> None:
@@ -57,19 +57,16 @@ def log_missing(videos: list[str]) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table of results, with intervals if the terminal is wide enough."""
-    from rich.console import Console
-    from rich.text import Text
-
     from hiero.evaluation.results import format_cell
 
-    console = Console(highlight=False, markup=False)
+    console = results_console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
     console.print(f"\n{table.title}", style="bold")
     drawn = plain_table("", *table.columns, right=table.columns)
     is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
     for row in table.rows:
-        drawn.add_row(Text(row.method), *(format_cell(row, name, intervals=is_wide) for name in table.columns))
+        drawn.add_row(row.method, *(format_cell(row, name, intervals=is_wide) for name in table.columns))
     console.print(drawn)
     if not is_wide and any(row.intervals for row in table.rows):
         console.print("A wider terminal, or --json, also shows intervals.", style="dim")
@@ -138,7 +135,7 @@ def table(
 
     if not name and not all_:
         for table_name in table_names():
-            print(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
+            echo(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
         return
     before = set(folders.runs.glob("*.json"))
     results = [
@@ -154,14 +151,14 @@ def table(
         return
     for result in results:
         if markdown or latex:
-            print(as_latex(result.table) if latex else as_markdown(result.table))
+            echo(as_latex(result.table) if latex else as_markdown(result.table))
             for command in result.commands:
-                print(f"% {command}" if latex else f"\n`{command}`")
-            print()
+                echo(f"% {command}" if latex else f"\n`{command}`")
+            echo()
         else:
             print_table(result.table)
             for command in result.commands:
-                print(f"  {command}")
+                echo(f"  {command}")
     if wanted := list(dict.fromkeys(line for result in results for line in result.wanted)):
         log("\nMissing, so the rows that need it show only published numbers:\n  " + "\n  ".join(wanted))
 
@@ -190,8 +187,8 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
         print_json({"version": 1, "inputs": inputs, "tables": rows})
         return
     for item in report.inputs:
-        print(f"{'present' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
-    print("\nRows that can be computed now:")
+        echo(f"{'present' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
+    echo("\nRows that can be computed now:")
     for name, (ready, total) in report.rows.items():
         command = f"    hiero table {name} --data {data} --models {models}" if ready else ""
-        print(f"  {name:25} {ready} of {total}{command}")
+        echo(f"  {name:25} {ready} of {total}{command}")

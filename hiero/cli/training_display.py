@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hiero.types import printable
+
 if TYPE_CHECKING:
     from hiero.training.loop import TrainingStatus
 
@@ -32,7 +34,7 @@ class TrainDisplay:
 
     def log(self, line: str) -> None:
         """Print a message above the bar."""
-        self.console.print(line, soft_wrap=True, markup=False)
+        self.console.print(printable(line), soft_wrap=True, markup=False)
 
     @contextmanager
     def steps(self, done: int, total: int) -> Iterator[None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import log, print_json, reading_bars
+from hiero.cli.console import echo, log, print_json, reading_bars
 from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.errors import InputError
 from hiero.types import format_percent, format_time, printable
@@ -219,10 +219,10 @@ class _Display:
             self._print({"event": "update", **times, "open": [step.to_dict() for step in update.open_steps]})
             return
         if update.closed and not self._has_header:
-            print(f"{'from':>7}  {'to':>7}  {'thread':>6}  step")
+            echo(f"{'from':>7}  {'to':>7}  {'thread':>6}  step")
             self._has_header = True
         for step in update.closed:
-            print(_format_step(step), flush=True)
+            echo(_format_step(step))
         current = update.open_steps[-1]
         name, since = current.label or "a step", format_time(current.start_s)
         self._show(f"{format_time(update.end_s):>7}  {name} since {since}, {update.delay_s:.0f} s behind")

@@ -18,6 +18,7 @@ from hiero.config import ModelConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
+from hiero.kernels.triton_support import HAS_TRITON
 from hiero.model.losses import Losses
 from hiero.model.tdgc import Gate
 from hiero.training.step import Objective, TrainStep
@@ -115,7 +116,7 @@ def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> N
     config, cut = objective.model.config, normalised_cut_triton
     features = example if isinstance(example, Tensor) else example.features
     has_uniform_clock = objective.spacing_s is not None and not config.behaviour.rounded_times
-    has_cut = config.sample_points == cut.SIZE and cut.HAS_TRITON
+    has_cut = config.sample_points == cut.SIZE and HAS_TRITON
     problems = {
         "CapturedStep needs a CUDA GPU; use TrainStep elsewhere": not features.is_cuda,
         f"{describe_other_parts(config)}; use TrainStep for others": bool(config.other_parts),

@@ -13,7 +13,7 @@ def start(arguments, limit_bytes=None):
     return start_hiero(*arguments, limit_bytes=limit_bytes)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"terminal"}))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_hostile_cases_behave(kind, monkeypatch):
     monkeypatch.setattr(hostile_commands, "_start", start)
     monkeypatch.setattr(hostile_commands, "KILL_AFTER_S", (0.0, 0.5))  # such processes start at once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import torch
 from jsonschema import ValidationError
 from safetensors.torch import load_file, save_file
 
+import hiero.cli
 from tests.conftest import FIXTURES, close, load
 from tests.documentation import check_schema
 from tests.optional import weights_or_skip
@@ -365,3 +367,10 @@ def test_a_broken_or_strange_video_is_reported(tmp_path):
         assert result.returncode == 2
         assert name in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_commands_print_only_through_the_console():
+    """`echo`, `log`, `print_json` and `make_console` escape control characters; `print` and rich do not."""
+    for file in Path(hiero.cli.__file__).parent.rglob("*.py"):
+        if file.name != "console.py":
+            assert not re.findall(r"(?<![\w.])print\(", file.read_text()), file

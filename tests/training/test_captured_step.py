@@ -15,6 +15,7 @@ from hiero.errors import InputError
 from hiero.kernels import normalised_cut_triton
 from hiero.kernels.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS, cut_samples, log_similarity, normalise_similarity
 from hiero.model.hiero import HiERO
+from hiero.training import captured_step
 from hiero.training.captured_step import CapturedStep, check_capturable
 from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups, set_learning_rate
 from tests.conftest import close
@@ -69,7 +70,7 @@ def test_weight_decay_spares_vectors():
     ],
 )
 def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, message):
-    monkeypatch.setattr(normalised_cut_triton, "HAS_TRITON", True)
+    monkeypatch.setattr(captured_step, "HAS_TRITON", True)
     objective = Objective(small(**changes), LossConfig(), spacing_s)
     on_gpu = SimpleNamespace(features=SimpleNamespace(is_cuda=True))
     with pytest.raises(InputError, match=message):
