@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -339,8 +338,6 @@ class VideoReader:
         self.end_s = begin_s  # end of that frame
         self.left_out_s = 0.0  # total of the jumps in the timestamps
         self.gap_s = 0.0  # between the last two frames
-        num_bytes = self.path.stat().st_size if isinstance(self.path, Path) and self.path.is_file() else math.inf
-        self.max_gaps_s = min(MAX_GAPS_S, MIN_GAPS_S + num_bytes / BYTES_PER_GAP_S)
         self.gaps_s = 0.0  # total of the long gaps
         self.has_jumped = False
 
@@ -413,7 +410,7 @@ class VideoReader:
                 time_s = timestamp_s - self.first_timestamp_s - self.left_out_s
             gap_s = time_s - self.last_s
             self.gaps_s += gap_s if MAX_FRAME_S < gap_s <= MAX_GAP_S else 0.0
-            if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > self.max_gaps_s):
+            if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > self._max_gaps_s()):
                 self._warn_of_jump(gap_s)
                 self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)  # the stated rate is wrong
                 self.left_out_s += gap_s - self.usual_frame_s
@@ -423,6 +420,11 @@ class VideoReader:
         self.last_s = time_s
         self.end_s = time_s + self._duration_of(frame, self.gap_s or self.usual_frame_s)
         return time_s
+
+    def _max_gaps_s(self) -> float:
+        """How long all long gaps together may be, for the bytes of a file or of what was read of a recording."""
+        num_bytes = self.container.size if isinstance(self.path, Path) else self.path.position
+        return min(MAX_GAPS_S, MIN_GAPS_S + num_bytes / BYTES_PER_GAP_S)
 
     def _warn_of_jump(self, gap_s: float) -> None:
         """Warn once that timestamps jump."""

@@ -60,6 +60,8 @@ class LiveExtraction:
         self.decoded_s = 0.0
         self._best_pace_s, self._num_waits = -math.inf, -1
         self._thumbnails = Thumbnails()
+        self._outputs: list[Tensor] = []  # of the last window
+        self._next_index = -1
         num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((max_delay_s or 0.0) / self.window_s))) if source.is_lossy else 1
         self._queue: queue.Queue[tuple[Segment, float]] = queue.Queue(num_queued)
         self._ended, self._closing = threading.Event(), threading.Event()
@@ -95,8 +97,10 @@ class LiveExtraction:
 
     def _run(self, window: Segment, thumbnails: Thumbnails) -> dict[str, Tensor]:
         """Compute a window and log it."""
-        outputs = self.networks.run([window])
-        rows = {backbone.name: output for backbone, output in zip(self.networks.backbones, outputs, strict=True)}
+        if not window.is_repeated or window.index != self._next_index:
+            self._outputs = self.networks.run([window])
+        self._next_index = window.index + 1
+        rows = {backbone.name: output for backbone, output in zip(self.networks.backbones, self._outputs, strict=True)}
         pictures = thumbnails.make(window, self.networks.num_segments)
         self._thumbnails.add(pictures)
         self.log.append(window.index, window.end_s, rows, pictures)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import math
 import os
 import re
 import select
@@ -42,6 +43,7 @@ class LiveSource:
     """Where a recording comes from. A lossy source drops packets that are not read in time and can be read once."""
 
     is_lossy = False
+    position: float = math.inf  # bytes that were read so far, if they are counted
 
     def __init__(self, name: str, idle_s: float | None) -> None:
         self.name, self.idle_s = name, idle_s
