@@ -180,15 +180,15 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
     """
     from hiero.evaluation.paper_tables import check_data
 
-    report = check_data(data, models)
+    found, num_rows = check_data(data, models)
     if json_:
-        inputs = [{**asdict(item), "path": str(item.path)} for item in report.inputs]
-        rows = {name: {"ready": ready, "rows": total} for name, (ready, total) in report.rows.items()}
+        inputs = [{**asdict(item), "path": str(item.path)} for item in found]
+        rows = {name: {"ready": ready, "rows": total} for name, (ready, total) in num_rows.items()}
         print_json({"version": 1, "inputs": inputs, "tables": rows})
         return
-    for item in report.inputs:
+    for item in found:
         echo(f"{'present' if item.found else 'missing'}  {item.path}: {item.found or item.source}")
     echo("\nRows that can be computed now:")
-    for name, (ready, total) in report.rows.items():
+    for name, (ready, total) in num_rows.items():
         command = f"    hiero table {name} --data {data} --models {models}" if ready else ""
         echo(f"  {name:25} {ready} of {total}{command}")

@@ -246,17 +246,9 @@ class Input:
     tables: tuple[str, ...]
 
 
-@dataclass
-class DataReport:
-    """All inputs, and for each table how many rows are ready and how many there are."""
-
-    inputs: list[Input] = field(default_factory=list)
-    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-
-def check_data(data: Path, models: Path) -> DataReport:
-    """Look for all inputs of `hiero table` without running anything."""
-    report = DataReport()
+def check_data(data: Path, models: Path) -> tuple[list[Input], dict[str, tuple[int, int]]]:
+    """All inputs of `hiero table`, and for each table how many rows are ready and how many there are."""
+    num_rows: dict[str, tuple[int, int]] = {}
     describe_once = cache(_describe)  # folders may be large
     inputs: dict[Path, tuple[str, list[str]]] = {}
     for name in table_names():
@@ -267,10 +259,12 @@ def check_data(data: Path, models: Path) -> DataReport:
             for path, source in needed:
                 inputs.setdefault(path, (source, []))[1].append(name)
             num_ready += all(describe_once(path) for path, _ in needed)
-        report.rows[name] = num_ready, len(rows)
-    for path, (source, tables) in sorted(inputs.items()):
-        report.inputs.append(Input(path, describe_once(path), source, tuple(dict.fromkeys(tables))))
-    return report
+        num_rows[name] = num_ready, len(rows)
+    found = [
+        Input(path, describe_once(path), source, tuple(dict.fromkeys(tables)))
+        for path, (source, tables) in sorted(inputs.items())
+    ]
+    return found, num_rows
 
 
 def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:

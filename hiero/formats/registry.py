@@ -134,9 +134,9 @@ def pack_export(exporter: Exporter, hierarchy: Hierarchy) -> tuple[str, bytes]:
 
 def _link_video(video: Path, folder: Path) -> None:
     """Create a link to a local video, if the file system supports links."""
-    if not video.is_file() or video.suffix.lower() in FEATURE_SUFFIXES:
-        return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # also of a name that is too long
+        if not video.is_file() or video.suffix.lower() in FEATURE_SUFFIXES:
+            return
         folder.mkdir(parents=True, exist_ok=True)
         link = folder / video.name
         if link.is_symlink() or not link.exists():

@@ -24,8 +24,8 @@ from hiero.heads.scoring import predict_detections, predict_spans
 from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.vslnet import VSLNet
 from hiero.storage.files import save_tensors, write_text
-from hiero.training.fabric import autocast_precision, make_fabric
-from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay, TrainingLoop
+from hiero.training.fabric import autocast_precision
+from hiero.training.loop import RunOptions, TrainingLoop, start_run
 from hiero.training.step import TrainStep
 from hiero.types import format_count
 
@@ -194,10 +194,7 @@ def train_head(
     options = options or RunOptions()
     if kind not in KINDS:
         raise InputError(f"the head must be one of {', '.join(KINDS)}, got {kind}")
-    fabric = make_fabric(options.device)
-    display = options.display if fabric.is_global_zero else SilentDisplay()
-    if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
+    fabric, display = start_run(out, options)
     values = override(read_preset(preset or f"heads/{kind}"), settings)
     network = {"input_size": clips.width, **values.get(kind, {})}
     if kind == "actionformer":
@@ -213,15 +210,7 @@ def train_head(
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
     sizes = f"{format_count(len(clips), 'clip')}, {format_count(len(training.examples), 'example')}"
     display.log(f"{sizes}, {num_parameters:.2f} M parameters, {training.num_steps} steps")
-    out.mkdir(parents=True, exist_ok=True)
     training.save_every_s = options.save_every_s
     training.prepare(options.resume)
-    with display.steps(training.step_number, training.num_steps):
-        training.run(on_report=display.report, log=display.log)
-    head = out
-    if training.best is not None:
-        head = out / BEST_FOLDER
-        display.log(f"{head}: the head with the best validation score ({training.best:.3f})")
-    command = f"hiero head eval {head} --features FEATURES --annotations FILE"
-    display.log(f"{out}: the head after the last step\nNext: {command}")
+    training.run_and_log(display, "head", "hiero head eval {} --features FEATURES --annotations FILE")
     return training

@@ -19,9 +19,8 @@ from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import encode_texts, load_text_encoder
-from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import Capture, HieroTraining
-from hiero.training.loop import BEST_FOLDER, STATE_FILE, RunOptions, SilentDisplay
+from hiero.training.loop import RunOptions, start_run
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0
@@ -57,11 +56,8 @@ def train_from_files(
     if folder is not None:
         preset_values["model"] = (folder.networks or (folder.config,))[0].to_dict()
     values = override(preset_values, [*speech_settings(narrations, options.speech_window_s), *settings])
-    fabric = make_fabric(options.device)
-    if not fabric.is_global_zero:
-        options = replace(options, display=SilentDisplay())
-    if (out / STATE_FILE).is_file() and not options.resume:
-        raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
+    fabric, display = start_run(out, options)
+    options = replace(options, display=display)
     text_config = _text_config(values, preset)
     # This reports wrong settings before any work.
     build_config(values, features, values.get("model", {}).get("text_size", 1))
@@ -114,24 +110,17 @@ def _read_windows(
 
 
 def _run(training: HieroTraining, options: TrainOptions) -> None:
-    display, out = options.display, training.out
+    display = options.display
     num_parameters = sum(p.numel() for p in training.model.parameters())
     if training.text_encoder is not None:
         num_parameters += sum(p.numel() for p in training.text_encoder.parameters() if p.requires_grad)
     device = training.fabric.device
     display.log(f"{num_parameters / 1e6:.2f} M trainable parameters, {training.num_steps} steps on {device}")
-    out.mkdir(parents=True, exist_ok=True)
     training.save_every_s = options.save_every_s
     training.prepare(resume=options.resume, capture=options.capture, log=display.log)
     if options.resume:
         display.log(f"resuming at step {training.step_number}")
-    with display.steps(training.step_number, training.num_steps):
-        training.run(on_report=display.report, log=display.log)
-    model = out
-    if training.best is not None:
-        model = out / BEST_FOLDER
-        display.log(f"{model}: the model with the best validation score ({training.best:.3f})")
-    display.log(f"{out}: the model after the last step\nNext: hiero embed FEATURES --model {model} -o OUT")
+    training.run_and_log(display, "model", "hiero embed FEATURES --model {} -o OUT")
 
 
 def speech_settings(narrations: Path, window_s: float) -> list[str]:

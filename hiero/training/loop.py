@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from hiero.config import RunConfig
 from hiero.errors import InputError
 from hiero.storage.files import load_tensors, parse_json, save_tensors
+from hiero.training.fabric import make_fabric
 from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
 STATE_FILE = "training.safetensors"
@@ -78,6 +79,14 @@ class RunOptions:
     device: str = "auto"
     save_every_s: float = 300.0
     display: SilentDisplay | Any = field(default_factory=SilentDisplay)
+
+
+def start_run(out: Path, options: RunOptions) -> tuple[Any, Any]:
+    """Fabric and the display of a run. Raises InputError if the folder holds a run that is not resumed."""
+    fabric = make_fabric(options.device)
+    if (out / STATE_FILE).is_file() and not options.resume:
+        raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
+    return fabric, options.display if fabric.is_global_zero else SilentDisplay()
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -196,6 +205,17 @@ class TrainingLoop(ABC):
                     meter.restart_clock()
                 if self.stop and not is_last:
                     raise TrainingStopped
+
+    def run_and_log(self, display: SilentDisplay | Any, kind: str, command: str) -> None:
+        """Train to the end, then log where the trained networks are and how the best one is used."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        with display.steps(self.step_number, self.num_steps):
+            self.run(on_report=display.report, log=display.log)
+        best = self.out
+        if self.best is not None:
+            best = self.out / BEST_FOLDER
+            display.log(f"{best}: the {kind} with the best validation score ({self.best:.3f})")
+        display.log(f"{self.out}: the {kind} after the last step\nNext: {command.format(best)}")
 
     def _any_process(self, flag: bool) -> bool:
         # All processes must stop at the same step, or some would wait forever.

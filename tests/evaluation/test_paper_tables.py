@@ -164,10 +164,10 @@ def test_latex():
 def test_data_check(tmp_path, capsys):
     (tmp_path / "data" / "goalstep").mkdir(parents=True)
     write_goalstep(tmp_path / "data" / "goalstep")
-    report = check_data(tmp_path / "data", tmp_path / "models")
-    assert report.rows["grounding"][0] == 0
-    assert {item.path.name for item in report.inputs if item.found} == set()
-    files = {item.path: item for item in report.inputs}
+    inputs, num_rows = check_data(tmp_path / "data", tmp_path / "models")
+    assert num_rows["grounding"][0] == 0
+    assert {item.path.name for item in inputs if item.found} == set()
+    files = {item.path: item for item in inputs}
     assert "hiero pack" in files[tmp_path / "data" / "stores" / "egovlp"].source
     (tmp_path / "data" / "egomcq.json").write_text("{}")
     (tmp_path / "data" / "stores" / "egovlp").mkdir(parents=True)

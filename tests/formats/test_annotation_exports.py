@@ -135,6 +135,12 @@ def test_fiftyone_dataset(steps, tmp_path):
     assert pack_export(find_exporter("via"), steps)[0] == "via.json"
 
 
+def test_a_video_whose_name_no_disk_can_hold_is_not_linked(tmp_path):
+    hierarchy = Hierarchy("v" * 5000, "m", 1.0, ((Step("step-1", 0.0, 1.0, 0),),))
+    assert write_export("fiftyone", hierarchy, tmp_path).is_file()
+    assert not (tmp_path / "fiftyone" / "data").exists()
+
+
 def test_fiftyone_has_a_sample_for_each_file(steps, tmp_path):
     files = (VideoFile("cards/a.mp4", 0.0, 2.0), VideoFile("cards/b.mp4", 2.0, 2.0))
     file = write_export("fiftyone", replace(steps, files=files), tmp_path)
