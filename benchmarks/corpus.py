@@ -54,6 +54,7 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
             "end_s": position * STEP_S + STEP_S,
             "thread": pa.array((first + np.arange(num_steps)) % NUM_THREADS, pa.int32()),
             "label": pa.array([None] * num_steps, pa.string()),
+            "origin": ["model"] * num_steps,
             "picture": pa.array([None] * num_steps, pa.binary()),
             "about": [""] * num_steps,
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), WIDTH),

@@ -102,8 +102,11 @@ def search_steps(
 
 def find_words(tables: CorpusTables, text: str, query: StepQuery) -> dict[str, WordEvidence] | None:
     """The steps with words similar to a text, by uid. None if a corpus has neither speech nor names by people."""
-    named = replace(step_filter(query.videos, query.level), named=True)
-    names = tables.read(named, ["uid", "label"]).to_pylist() if tables.has_origins() else []
+    names = [
+        row
+        for row in tables.read_names()
+        if (not query.videos or row["video"] in query.videos) and query.level in (None, row["level"])
+    ]
     has_speech = tables.count(ANY_ROW, SPEECH) > 0
     if not has_speech and not names:
         return None

@@ -83,6 +83,7 @@ class RowFilter:
 
 ANY_ROW = RowFilter()
 WHOLE_VIDEOS = RowFilter(levels=(VIDEO_LEVEL,))
+NAMED_STEPS = RowFilter(named=True)
 
 
 def _sql_literal(value: str | int) -> str:
@@ -112,6 +113,7 @@ class CorpusTables:
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
+        self._names: tuple[int, list[dict[str, Any]]] | None = None
         with report_damage(uri):
             self._db = lancedb.connect(uri)
         if self.find(STEPS) is None and not create:
@@ -176,6 +178,14 @@ class CorpusTables:
     def has_origins(self) -> bool:
         """Whether the steps have the column `origin`, which corpora of earlier versions lack."""
         return bool(self._stored(["origin"], STEPS))
+
+    def read_names(self) -> list[dict[str, Any]]:
+        """The steps that people named, with `uid`, `video`, `level` and `label`; read once for each version."""
+        version = self.get(STEPS).version
+        if self._names is None or self._names[0] != version:
+            columns = ["uid", "video", "level", "label"]
+            self._names = version, self.read(NAMED_STEPS, columns).to_pylist() if self.has_origins() else []
+        return self._names[1]
 
     def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:
         names = self.get(name).schema.names
