@@ -130,7 +130,7 @@ def describe_method(name: str, member: Any, *, detailed: bool) -> list[str]:
     function = unwrap(member)
     text, arguments = split_docstring(function)
     call = name if isinstance(member, property) else "".join(format_call(name, function))
-    lines = [f"- **`{call}`**: {text if detailed else first_sentence(text)}"]
+    lines = [f"- **`{call}`**: {' '.join(text.split()) if detailed else first_sentence(text)}"]
     shown = {
         argument: meaning for argument, meaning in arguments.items() if detailed and argument not in OBVIOUS_IN_CALLS
     }

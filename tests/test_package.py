@@ -151,7 +151,7 @@ def test_the_wheel_in_a_clean_environment(built, tmp_path):
 
     assert "searchable hierarchy" in command("--help")
     shown = command("steps", "tea.npy", "--hz", "1", "-k", "3,6")
-    assert "4:00, 3, 6 steps" in shown
+    assert "4:00, 3 coarse, 6 fine steps" in shown
     assert len(shown.splitlines()) == 2 + 3 + 6
 
 

@@ -15,7 +15,7 @@ from hiero.cli.inputs import find_inputs, read_all
 from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_percent, format_time
+from hiero.types import format_count, format_percent, format_time, level_name
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -158,12 +158,14 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
 
     for step in hierarchy.levels[0]:
         add_rows(step)
-    num_steps = ", ".join(str(len(level)) for level in hierarchy.levels)
+    num_levels = len(hierarchy.levels)
+    levels = [f"{len(level)} {level_name(i, num_levels)}" for i, level in enumerate(hierarchy.levels)]
+    num_steps = ", ".join(levels) + " steps" if num_levels > 1 else format_count(len(hierarchy.levels[0]), "step")
     threads = format_count(max(step.thread for step in hierarchy.levels[-1]) + 1, "thread")
     console = results_console()
     if title is not None:
         console.print()
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
-    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps} steps, {threads}")
+    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
     console.print(table)

@@ -289,7 +289,7 @@ def test_json_documents_follow_their_schemas(kitchen, tmp_path):
 def test_a_folder_of_outputs(kitchen, tmp_path):
     pytest.importorskip("pyarrow")
     out = run_hiero("steps", kitchen, "-k", "2,4", "-o", tmp_path / "out", "--export", "all").stdout
-    assert "kitchen.npy: 3:00, 2, 4 steps" in out
+    assert "kitchen.npy: 3:00, 2 coarse, 4 fine steps" in out
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {
         "steps.json",
