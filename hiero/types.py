@@ -325,6 +325,13 @@ def clean_text(text: str) -> str:
     return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or not is_control(c))
 
 
+def one_line(text: str) -> str:
+    """A text on one line, without control characters and others that XML does not allow."""
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
+    return " ".join(text.split())
+
+
 def printable(text: str) -> str:
     """A text for a terminal: control characters, except line breaks and tabs, are shown as escapes such as \\x1b."""
     if text.isprintable():
@@ -491,9 +498,14 @@ class Hierarchy:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """The name of each step by its id: its label, or its number in its level ("Step 3")."""
+        """The name of each step on one line, by its id: its label, or its number in its level ("Step 3")."""
         numbered = [(number, step) for level in self.levels for number, step in enumerate(level, start=1)]
-        return {step.id: step.label or f"Step {number}" for number, step in numbered}
+        return {step.id: one_line(step.label or "") or f"Step {number}" for number, step in numbered}
+
+    @property
+    def level_names(self) -> list[str]:
+        """The names of the levels: coarse, medium and fine, or as many as there are."""
+        return [level_name(level, len(self.levels)) for level in range(len(self.levels))]
 
     @property
     def media(self) -> tuple[VideoFile, ...]:

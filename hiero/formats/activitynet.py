@@ -50,9 +50,8 @@ def _step(span: Any, text: Any, id: Any = None, original: Any = None) -> Step:
 def to_activitynet(hierarchy: Hierarchy) -> str:
     """ActivityNet's JSON with the finest level as annotations (`database`) and as a submission (`results`)."""
     name = Path(hierarchy.video).stem
-    titles = rows.step_titles(hierarchy)
     entries = [
-        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": titles[step.id]})
+        (step, {"segment": [round(step.start_s, 3), round(step.end_s, 3)], "label": hierarchy.titles[step.id]})
         for step in hierarchy.levels[-1]
     ]
     video = {

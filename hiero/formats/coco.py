@@ -5,21 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from hiero.formats.registry import Exporter
-from hiero.formats.rows import step_titles, to_json
+from hiero.formats.rows import to_json
 from hiero.types import Hierarchy
 
 
 def to_coco(hierarchy: Hierarchy) -> str:
     """COCO-like JSON with segments [start_s, duration_s] instead of boxes."""
-    titles = step_titles(hierarchy)
-    labels = sorted(set(titles.values()))
+    labels = sorted(set(hierarchy.titles.values()))
     category_ids = {label: i for i, label in enumerate(labels, start=1)}
     steps = [(i, step) for i, level in enumerate(hierarchy.levels) for step in level]
     annotations = [
         {
             "id": id,
             "video_id": 1,
-            "category_id": category_ids[titles[step.id]],
+            "category_id": category_ids[hierarchy.titles[step.id]],
             "level": level,
             "segment": [round(step.start_s, 3), round(step.end_s - step.start_s, 3)],
             "thread": step.thread,

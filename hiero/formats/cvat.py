@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import MAX_STEPS, Hierarchy, Step
+from hiero.types import MAX_STEPS, Hierarchy, Step, one_line
 
 MAX_BYTES = 2**28  # CVAT writes a box for each frame of a step
 SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
@@ -99,17 +99,17 @@ def to_cvat(hierarchy: Hierarchy) -> str:
     grid = rows.find_frame_grid(Path(hierarchy.media[0].path))
     num_frames = rows.frame_span(0.0, hierarchy.duration_s, grid.fps)[1]
     header = json.dumps({"fps": grid.fps, "duration_s": round(hierarchy.duration_s, 3)})
-    levels, titles = rows.level_names(hierarchy), rows.step_titles(hierarchy)
+    levels = hierarchy.level_names
     steps = [(level, step) for level, steps in zip(levels, hierarchy.levels, strict=True) for step in steps]
     tracks = []
     for number, (level, step) in enumerate(steps):
         tracks.append(f'  <track id="{number}" label="{level}" source="file">')
-        tracks += _box_lines(step, titles[step.id], grid, num_frames)
+        tracks += _box_lines(step, hierarchy.titles[step.id], grid, num_frames)
         tracks.append("  </track>")
     labels = [rows.fill_template("cvat_label.xml", level=level) for level in levels]
     return rows.fill_template(
         "cvat.xml",
-        name=escape(rows.one_line(Path(hierarchy.video).name)),
+        name=escape(one_line(Path(hierarchy.video).name)),
         num_frames=num_frames,
         last_frame=num_frames - 1,
         width=grid.width,

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import MAX_STEPS, Hierarchy, Step, Utterance
+from hiero.types import MAX_STEPS, Hierarchy, Step, Utterance, one_line
 
 SPEECH_TIER = "speech"  # in files of hiero
 
@@ -45,7 +45,7 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
         for item, (start_ms, end_ms) in zip(
             annotations[name], _spans_ms(name, annotations[name], slots_ms), strict=True
         ):
-            label = rows.one_line(item.findtext("ANNOTATION_VALUE") or "") or None
+            label = rows.parse_label(item.findtext("ANNOTATION_VALUE"))
             step = rows.imported_step(start_ms / 1000, end_ms / 1000, label)
             level.append(rows.restore_step(step, steps.get(item.attrib["ANNOTATION_ID"])))
         if level:
@@ -99,7 +99,7 @@ def to_elan(hierarchy: Hierarchy) -> str:
                 "    </ANNOTATION>",
             ]
         lines.append("  </TIER>")
-    file_name = rows.one_line(Path(hierarchy.video).name)
+    file_name = one_line(Path(hierarchy.video).name)
     return rows.fill_template(
         "elan.eaf",
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,10 +115,10 @@ def to_elan(hierarchy: Hierarchy) -> str:
 def _tiers(hierarchy: Hierarchy) -> list[tuple[str, list[tuple[float, float, str]]]]:
     """The XML attributes of each tier, and the start, end and text of its items."""
     tiers = []
-    titles, names = rows.step_titles(hierarchy), rows.level_names(hierarchy)
+    names = hierarchy.level_names
     for i, (name, level) in enumerate(zip(names, hierarchy.levels, strict=True)):
         kind, parent = ("inside", f' PARENT_REF="{names[i - 1]}"') if i else ("steps", "")
-        items = [(step.start_s, step.end_s, titles[step.id]) for step in level]
+        items = [(step.start_s, step.end_s, hierarchy.titles[step.id]) for step in level]
         tiers.append((f'LINGUISTIC_TYPE_REF="{kind}" TIER_ID="{name}"{parent}', items))
     if speech := _remove_overlaps(hierarchy.speech):
         tiers.append((f'LINGUISTIC_TYPE_REF="steps" TIER_ID="{SPEECH_TIER}"', speech))
@@ -131,7 +131,7 @@ def _remove_overlaps(speech: Sequence[Utterance]) -> list[tuple[float, float, st
     for utterance in speech:
         start_s = max(utterance.start_s, out[-1][1] if out else 0.0)
         if rows.to_ms(utterance.end_s) > rows.to_ms(start_s):
-            out.append((start_s, utterance.end_s, rows.one_line(utterance.text)))
+            out.append((start_s, utterance.end_s, one_line(utterance.text)))
     return out
 
 

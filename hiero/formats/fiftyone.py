@@ -65,7 +65,7 @@ def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
     document = read_json(TEMPLATE)
     document["info"] = {HIERO_PROPERTY: {"model": hierarchy.model, "duration_s": round(hierarchy.duration_s, 3)}}
     level_field = document["sample_fields"].pop()
-    for name in rows.level_names(hierarchy):
+    for name in hierarchy.level_names:
         document["sample_fields"].append({**level_field, "name": name, "db_field": name})
     samples = [_sample(hierarchy, video) for video in hierarchy.media]
     files = {"metadata": document, "samples": {"samples": samples}}
@@ -91,10 +91,11 @@ def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
         "_media_type": "video",
         "_rand": int(_digest(file_name)[:8], 16) / 16**8,
     }
-    titles = rows.step_titles(hierarchy)
-    for name, level in zip(rows.level_names(hierarchy), hierarchy.levels, strict=True):
+    for name, level in zip(hierarchy.level_names, hierarchy.levels, strict=True):
         detections = [
-            _detection(replace(step, start_s=start_s, end_s=end_s), titles[step.id], file_name, name, grid.fps)
+            _detection(
+                replace(step, start_s=start_s, end_s=end_s), hierarchy.titles[step.id], file_name, name, grid.fps
+            )
             for step in level
             for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
             if file == video

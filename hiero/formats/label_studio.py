@@ -71,8 +71,7 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
     """A task. Its data contains every step, so that unchanged steps are read back exactly."""
     results: list[dict[str, object]] = []
     steps: dict[str, dict[str, object]] = {}
-    titles = rows.step_titles(hierarchy)
-    for level_name, level in zip(rows.level_names(hierarchy), hierarchy.levels, strict=True):
+    for level_name, level in zip(hierarchy.level_names, hierarchy.levels, strict=True):
         for step in level:
             first, last = rows.frame_span(step.start_s, step.end_s, rows.FRAME_RATE)
             region_id = rows.plain_id(step).replace(".", "_")
@@ -84,7 +83,7 @@ def to_task(hierarchy: Hierarchy) -> dict[str, Any]:
                     "type": "timelinelabels",
                     "from_name": level_name,
                     "to_name": "video",
-                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [titles[step.id]]},
+                    "value": {"ranges": [{"start": first, "end": last}], "timelinelabels": [hierarchy.titles[step.id]]},
                     "score": step.probability or 0.0,
                 }
             )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hiero.formats.registry import Exporter
-from hiero.formats.rows import FRAME_RATE, level_names, one_line, step_titles, to_json, to_ms
+from hiero.formats.rows import FRAME_RATE, to_json, to_ms
 from hiero.storage.files import ASSETS, read_json
-from hiero.types import Hierarchy, Step, VideoFile, split_by_file
+from hiero.types import Hierarchy, Step, VideoFile, one_line, split_by_file
 
 TEMPLATE = ASSETS / "formats" / "otio.json"  # the objects of a timeline, without values
 DETAILS = ("id", "thread", "probability", "parent", "origin")  # of a step, in the metadata of its clips
@@ -22,14 +22,13 @@ def to_otio(hierarchy: Hierarchy) -> str:
     timeline = objects["timeline"]
     timeline["name"] = Path(hierarchy.video).stem
     timeline["metadata"] = {"hiero": {"model": hierarchy.model}}
-    titles = step_titles(hierarchy)
-    for name, level in zip(level_names(hierarchy), hierarchy.levels, strict=True):
+    for name, level in zip(hierarchy.level_names, hierarchy.levels, strict=True):
         clips = []
         for step, file, start_s, end_s in _clips(hierarchy, level):
             media = {"target_url": Path(file.path).name, "available_range": _time_range(0, file.duration_s)}
             details = {name: value for name, value in step.to_dict().items() if name in DETAILS}
             values = {
-                "name": titles[step.id],
+                "name": hierarchy.titles[step.id],
                 "metadata": {"hiero": details},
                 "source_range": _time_range(start_s, end_s),
                 "media_references": {"DEFAULT_MEDIA": {**objects["media"], **media}},
@@ -61,14 +60,13 @@ def _rational_time(time_ms: int) -> dict[str, Any]:
 
 def to_edl(hierarchy: Hierarchy) -> str:
     """CMX 3600 at 25 frames per second: an event for each step of the finest level, with its label as a comment."""
-    titles = step_titles(hierarchy)
     lines = [f"TITLE: {_to_ascii(Path(hierarchy.video).stem)[:EDL_TITLE_LENGTH]}", "FCM: NON-DROP FRAME", ""]
     for event, (step, file, start_s, end_s) in enumerate(_clips(hierarchy, hierarchy.levels[-1]), start=1):
         source = f"{_timecode(start_s)} {_timecode(end_s)}"
         record = f"{_timecode(file.start_s + start_s)} {_timecode(file.start_s + end_s)}"
         lines += [
             f"{event:03d}  AX       V     C        {source} {record}",
-            f"* FROM CLIP NAME: {_to_ascii(titles[step.id])}",
+            f"* FROM CLIP NAME: {_to_ascii(hierarchy.titles[step.id])}",
             f"* SOURCE FILE: {_to_ascii(Path(file.path).name)}",
         ]
     return "\n".join(lines) + "\n"

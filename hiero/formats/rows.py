@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, parse_json
-from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, VISIBLE_FORMAT, Hierarchy, Step, level_name
+from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step, one_line
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
 FRAME_SIZE = (1280, 720)  # default
@@ -46,24 +46,6 @@ def describe_step(step: Step) -> str:
 
 
 # Text
-
-
-def one_line(text: str) -> str:
-    """A text on one line, without control characters and others that XML does not allow."""
-    if not text.isprintable():
-        text = "".join(c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
-    return " ".join(text.split())
-
-
-def step_titles(hierarchy: Hierarchy) -> dict[str, str]:
-    """The name of each step on one line, by its id: its label, or its number in its level ("Step 3")."""
-    numbered = [(number, step) for level in hierarchy.levels for number, step in enumerate(level, start=1)]
-    return {step.id: one_line(step.label or "") or f"Step {number}" for number, step in numbered}
-
-
-def level_names(hierarchy: Hierarchy) -> list[str]:
-    """The names of the levels, coarse to fine."""
-    return [level_name(level, len(hierarchy.levels)) for level in range(len(hierarchy.levels))]
 
 
 def level_rank(name: str) -> int | None:

@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import HIERO_PROPERTY, RowLevels, one_line, plain_id, step_titles, to_ms
+from hiero.formats.rows import HIERO_PROPERTY, RowLevels, plain_id, to_ms
 from hiero.storage.files import decode_text
-from hiero.types import Hierarchy, Step, format_time
+from hiero.types import Hierarchy, Step, format_time, one_line
 
 HIERO_VTT_HEADER = "WEBVTT - steps found by hiero"
 MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter chapters
@@ -97,20 +97,18 @@ def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
 
 def to_vtt(hierarchy: Hierarchy) -> str:
     """WebVTT chapters. A comment holds what they cannot express, so that unchanged steps are read back exactly."""
-    titles = step_titles(hierarchy)
     steps = {plain_id(step): step.to_dict() for step in chapters(hierarchy)}
     note = json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps}).replace(">", "\\u003e")
     cues = [f"NOTE {HIERO_PROPERTY} {note}\n"]
     for step in chapters(hierarchy):
-        text = escape(titles[step.id]).replace("-->", "--&gt;")
+        text = escape(hierarchy.titles[step.id]).replace("-->", "--&gt;")
         cues.append(f"{plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
 
 
 def to_srt(hierarchy: Hierarchy) -> str:
     """SubRip subtitles."""
-    titles = step_titles(hierarchy)
-    return format_srt((step.start_s, step.end_s, titles[step.id]) for step in hierarchy.levels[-1])
+    return format_srt((step.start_s, step.end_s, hierarchy.titles[step.id]) for step in hierarchy.levels[-1])
 
 
 def format_srt(cues: Iterable[tuple[float, float, str]]) -> str:
@@ -130,10 +128,9 @@ def _timestamp(time_s: float, separator: str) -> str:
 
 def to_ffmetadata(hierarchy: Hierarchy) -> str:
     """FFmpeg's metadata: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
-    titles = step_titles(hierarchy)
     lines = [";FFMETADATA1"]
     for step in chapters(hierarchy):
-        text = "".join("\\" + c if c in "=;#\\\n" else c for c in titles[step.id])
+        text = "".join("\\" + c if c in "=;#\\\n" else c for c in hierarchy.titles[step.id])
         lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={to_ms(step.start_s)}", f"END={to_ms(step.end_s)}"]
         lines.append(f"title={text}")
     return "\n".join(lines) + "\n"
@@ -141,14 +138,13 @@ def to_ffmetadata(hierarchy: Hierarchy) -> str:
 
 def to_youtube(hierarchy: Hierarchy) -> str:
     """Chapters in a YouTube description. The first is at 0:00. Chapters under ten seconds join the previous one."""
-    titles = step_titles(hierarchy)
     lines: list[str] = []
     previous_s = -MIN_CHAPTER_S
     for i, step in enumerate(chapters(hierarchy)):
         start_s = 0.0 if i == 0 else step.start_s
         if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
             # YouTube refuses a description with angle brackets.
-            lines.append(f"{format_time(start_s)} {titles[step.id].replace('<', '‹').replace('>', '›')}")
+            lines.append(f"{format_time(start_s)} {hierarchy.titles[step.id].replace('<', '‹').replace('>', '›')}")
             previous_s = start_s
     return "\n".join(lines) + "\n"
 

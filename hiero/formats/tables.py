@@ -12,9 +12,9 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
-from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, one_line, parse_id, parse_time
+from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
 from hiero.storage.files import decode_text
-from hiero.types import MAX_STEPS, ORIGINS, Hierarchy, Origin, Step, clean_text
+from hiero.types import MAX_STEPS, ORIGINS, Hierarchy, Origin, Step, clean_text, one_line
 
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 # beginnings of cells that spreadsheets compute

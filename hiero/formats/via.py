@@ -73,8 +73,7 @@ def to_via(hierarchy: Hierarchy) -> str:
     project["project"]["pname"] = Path(file_name).stem
     project["file"]["1"]["fname"] = file_name
     project["config"]["ui"]["gtimeline_visible_row_count"] = str(max(4, len(hierarchy.levels)))
-    project["attribute"]["1"]["options"] = {str(i): name for i, name in enumerate(rows.level_names(hierarchy))}
-    titles = rows.step_titles(hierarchy)
+    project["attribute"]["1"]["options"] = {str(i): name for i, name in enumerate(hierarchy.level_names)}
     steps: dict[str, Any] = {}
     for i, level in enumerate(hierarchy.levels):
         for step in level:
@@ -82,7 +81,8 @@ def to_via(hierarchy: Hierarchy) -> str:
             id = f"1_{digest[:8]}"
             id = id if id not in steps else f"{id}{len(steps)}"
             times_s = [round(step.start_s, 3), round(step.end_s, 3)]
-            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": {"1": str(i), "2": titles[step.id]}}
+            values = {"1": str(i), "2": hierarchy.titles[step.id]}
+            segment = {"vid": "1", "flg": 0, "z": times_s, "xy": [], "av": values}
             project["metadata"][id] = segment
             steps[id] = step.to_dict()
     duration_s = round(hierarchy.duration_s, 3)

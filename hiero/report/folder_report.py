@@ -5,7 +5,6 @@ videos with steps ─► shared activities ─► usual order, omissions, displa
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.formats.rows import to_json
 from hiero.formats.tables import format_csv
 from hiero.report.page import encode_picture, write_page
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
@@ -271,5 +271,5 @@ def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
     pictures = [encode_picture(picture) for picture in report.pictures]
     write_page(files[0], "folder_report.html", {**report.document, "pictures": pictures})
     write_text(files[1], report.to_csv())
-    write_text(files[2], json.dumps(report.document, ensure_ascii=False, indent=1) + "\n")
+    write_text(files[2], to_json(report.document))
     return files

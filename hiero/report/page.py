@@ -10,7 +10,6 @@ from typing import Any
 
 from hiero.engine import Video
 from hiero.formats.registry import write_export
-from hiero.formats.rows import level_names
 from hiero.speech.transcripts import Transcript
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
@@ -56,7 +55,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         "model": hierarchy.model,
         "duration_s": hierarchy.duration_s,
         "levels": levels,
-        "level_names": level_names(hierarchy),
+        "level_names": hierarchy.level_names,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
         "speech": [utterance.to_dict() for utterance in hierarchy.speech],
     }

@@ -26,7 +26,6 @@ import pytest
 
 from hiero.formats.label_studio_api import label_studio_interface, labels_of_tasks
 from hiero.formats.registry import find_exporter, pack_export, read_step_file, write_export
-from hiero.formats.rows import step_titles
 from hiero.types import Hierarchy, Step, VideoFile
 from tests.films import import_av, write_video
 
@@ -181,7 +180,7 @@ def test_cvat_is_read_by_its_library(steps, tmp_path):
         level = "coarse" if step in steps.levels[0] else "fine"
         outside = [False, True][: len(frames)]
         assert track == [
-            [frame, out, level, step_titles(steps)[step.id], box] for frame, out in zip(frames, outside, strict=True)
+            [frame, out, level, steps.titles[step.id], box] for frame, out in zip(frames, outside, strict=True)
         ]
 
 
@@ -224,7 +223,7 @@ def test_via_project(steps, tmp_path):
         assert key.startswith("1_")
         rows.append((levels[segment["av"]["1"]], segment["av"]["2"], *segment["z"]))
     expected = [
-        (name, step_titles(steps)[step.id], step.start_s, step.end_s)
+        (name, steps.titles[step.id], step.start_s, step.end_s)
         for name, level in zip(("coarse", "fine"), steps.levels, strict=True)
         for step in level
     ]
@@ -254,7 +253,7 @@ def test_label_studio_takes_tasks_and_interface(steps, tmp_path):
         "prepare",
         "Step 2",
         "wash the tomato",
-        step_titles(steps)[steps.levels[1][1].id],
+        steps.titles[steps.levels[1][1].id],
     ]
     read = run_tool("label_studio", READ_LABEL_STUDIO, file, interface)
     assert read == {"is_valid": [True], "errors": [[]], "controls": ["coarse", "fine"]}

@@ -13,7 +13,6 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
-from hiero.formats.rows import step_titles
 from hiero.formats.subtitles import chapters
 from hiero.types import Hierarchy, Step, Utterance, VideoFile, is_control, link_levels
 from tests.films import import_av
@@ -66,7 +65,7 @@ def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
             for c in container.chapters()
         ]
     assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
-    assert marks[1][2] == step_titles(steps)[chapters(steps)[1].id]
+    assert marks[1][2] == steps.titles[chapters(steps)[1].id]
 
 
 def test_youtube(steps, write):
@@ -85,7 +84,7 @@ def test_otio(steps, write):
     timeline = otio.adapters.read_from_file(str(write("otio")))
     assert [track.name for track in timeline.tracks] == ["coarse", "fine"]
     clips = list(timeline.tracks[1].find_clips())
-    assert [clip.name for clip in clips] == [step_titles(steps)[step.id] for step in steps.levels[1]]
+    assert [clip.name for clip in clips] == [steps.titles[step.id] for step in steps.levels[1]]
     assert clips[1].source_range.start_time.to_seconds() == pytest.approx(12.5)
     assert clips[1].source_range.end_time_exclusive().to_seconds() == pytest.approx(47.04)
     assert timeline.tracks[0].duration().to_seconds() == pytest.approx(3725.3)
@@ -100,7 +99,7 @@ def test_edl(steps, write):
     timeline = otio.adapters.read_from_file(str(write("edl")), rate=25)
     clips = list(timeline.find_clips())
     assert len(clips) == 3
-    assert clips[1].name == step_titles(steps)[steps.levels[1][1].id].encode("ascii", "replace").decode()
+    assert clips[1].name == steps.titles[steps.levels[1][1].id].encode("ascii", "replace").decode()
     assert clips[2].source_range.start_time.to_seconds() == pytest.approx(47.04)
     assert clips[2].source_range.end_time_exclusive().to_seconds() == pytest.approx(3725.3, abs=0.04)
 
@@ -113,7 +112,7 @@ def test_elan(steps, write):
     assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Step 2")]
     fine = sorted(eaf.get_annotation_data_for_tier("fine"))
     assert [(a, b) for a, b, _ in fine] == [(0, 12500), (12500, 47040), (47040, 3725300)]
-    assert fine[1][2] == step_titles(steps)[steps.levels[1][1].id]
+    assert fine[1][2] == steps.titles[steps.levels[1][1].id]
     assert eaf.get_parameters_for_tier("fine")["PARENT_REF"] == "coarse"
     assert eaf.get_linked_files()[0]["MEDIA_URL"] == "my kitchen.mp4"
 

@@ -154,31 +154,21 @@ def test_steps_of_other_tools_are_imported(tmp_path):
     assert {step.origin for step in read_step_file(table, VIDEO, 3.0)} == {"imported"}
 
 
-OLD_CSV = """level,id,start_s,end_s,thread,label,score,parent,background
-0,0.0,0.0,4.0,0,boil,0.5,,False
-0,0.1,4.0,9.0,1,pour,,,False
-0,0.2,9.0,12.0,1,,,,False
-"""
-OLD_VTT = """WEBVTT - steps found by hiero
-
-0.0
-00:00:00.000 --> 00:00:04.000
-boil
-
-0.1
-00:00:04.000 --> 00:00:12.000
-step 0.1
-"""
+PREVIOUS = sorted((Path(__file__).parent / "previous").iterdir())  # written by the previous version
 
 
-def test_files_of_the_previous_version_are_read(tmp_path):
-    (tmp_path / "old.csv").write_text(OLD_CSV)
-    (level,) = read_step_file(tmp_path / "old.csv", VIDEO).levels
-    expected = [("0.0", "boil", 0.5, "model"), ("0.1", "pour", None, "person"), ("0.2", None, None, "model")]
-    assert [(step.id, step.label, step.probability, step.origin) for step in level] == expected
-    (tmp_path / "old.vtt").write_text(OLD_VTT)
-    (level,) = read_step_file(tmp_path / "old.vtt", VIDEO).levels
-    assert [(step.id, step.label) for step in level] == [("0.0", "boil"), ("0.1", None)]
+@pytest.mark.parametrize("file", PREVIOUS, ids=lambda file: file.name)
+def test_files_of_the_previous_version_are_read(file):
+    levels = read_step_file(file, VIDEO, 12.0).levels
+    labels = [[(step.id, step.label) for step in level] for level in levels]
+    assert labels[-1] == [("1.0", "boil"), ("1.1", "pour"), ("1.2", None)]
+    if file.name in ("chapters.vtt", "activitynet.json"):  # these held only names and times
+        return
+    assert labels[0] == [("0.0", "prepare"), ("0.1", None)]
+    assert [step.probability for step in levels[1]] == [0.25, None, None]
+    assert [step.origin for step in levels[1]] == ["model", "person", "model"]
+    assert [step.thread for step in levels[1]] == [3, 1, 1]
+    assert [step.background for step in levels[1]] == [False, False, True]
 
 
 ELAN = """<?xml version="1.0" encoding="UTF-8"?>
