@@ -28,7 +28,6 @@ RAW_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u206
 NO_THREAD = -1  # of a step that gets a thread later
 MAX_NAMES = 4  # names in an error message
 
-
 # the steps of each level without parents and children, and the length of the video or None
 RowLevels = tuple[list[list[Step]], float | None]
 
@@ -45,13 +44,13 @@ def describe_step(step: Step) -> str:
     return f"{one_line(step.label or '') or 'a step'} ({step.start_s:.1f}-{step.end_s:.1f} s)"
 
 
-# Text
-
-
 def level_rank(name: str) -> int | None:
     """The position of a level that hiero exports, in this or the previous version, or None for another name."""
     match = NUMBERED_LEVEL.fullmatch(name)
     return int(match[1]) if match else LEVEL_RANKS.get(name)
+
+
+# Text
 
 
 def plain_id(step: Step) -> str:

@@ -84,6 +84,18 @@ def test_report_over_a_corpus(recordings, tmp_path, capsys):
         run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--level", 7)
 
 
+def test_report_over_videos_that_share_nothing_says_what_to_do(recordings, tmp_path, capsys):
+    for number in range(2):
+        table = tmp_path / "labels.csv"
+        table.write_text(f"start,end,label\n0,50,wash {number}\n50,110,dry {number}\n")
+        run("import-steps", table, "--video", recordings / f"recording{number}.npy")
+    files = [recordings / f"recording{number}.npy" for number in range(2)]
+    run("report", *files, "-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--by-label")
+    printed = capsys.readouterr().err
+    assert "2 videos, 0 shared activities" in printed
+    assert "Compare recordings of the same task" in printed
+
+
 def test_report_says_what_is_wrong(recordings, tmp_path):
     with pytest.raises(InputError, match=r"page\.html"):
         run("report", recordings, "-o", tmp_path / "page.pdf")
