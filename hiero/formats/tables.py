@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from hiero.errors import InputError
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
 from hiero.storage.files import decode_text
-from hiero.types import MAX_STEPS, ORIGINS, Hierarchy, Origin, Step, clean_text, one_line
+from hiero.types import MAX_STEPS, Hierarchy, Step, clean_text, one_line
 
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 # beginnings of cells that spreadsheets compute
@@ -29,6 +28,7 @@ COLUMNS = {  # names of columns in other programs
     "video": "video|video_id|video_uid|file|filename|recording",
 }
 OWN_COLUMNS = ("id", "thread", "background")  # further columns in tables of hiero
+DETAILS = ("thread", "probability", "score", "origin")  # some are not in tables of the previous version
 
 
 def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
@@ -69,7 +69,7 @@ def _find_columns(header: list[str]) -> dict[str, str]:
     if "start_s" not in columns or not {"end_s", "duration_s"} & set(columns):
         raise ValueError(f"must have columns start_s, end_s and label, found {', '.join(present) or 'none'}")
     if set(OWN_COLUMNS) <= set(present):
-        columns |= {name: present[name] for name in (*OWN_COLUMNS, "score", "probability", "origin") if name in present}
+        columns |= {name: present[name] for name in (*OWN_COLUMNS, *DETAILS) if name in present}
     return columns
 
 
@@ -79,22 +79,11 @@ def _parse_row(cells: dict[str, str]) -> Step:
     label = _from_cell(cells.get("label") or "")
     if "id" not in cells:
         return imported_step(start_s, end_s, one_line(label) or None)
-    step = imported_step(start_s, end_s, label or None, id=parse_id(_from_cell(cells["id"] or "")))
-    probability = float(cells.get("probability") or cells.get("score") or "nan")
-    return replace(
-        step,
-        thread=int(cells["thread"] or NO_THREAD),
-        background=cells["background"] == "True",
-        probability=None if math.isnan(probability) else probability,
-        origin=_parse_origin(cells, label),
-    )
-
-
-def _parse_origin(cells: dict[str, str], label: str) -> Origin:
-    """The origin of a step. Tables of the previous version have none; in them only corrected names lack a score."""
-    if "origin" not in cells:
-        return "person" if label and not cells.get("score") else "model"
-    return next((origin for origin in ORIGINS if origin == cells["origin"]), "imported")
+    details = {name: cells[name] for name in DETAILS if cells.get(name)}
+    times = {"id": "0", "start_s": start_s, "end_s": end_s, "label": label or None}
+    step = Step.from_dict({**details, **times, "background": (cells["background"] or "").lower() == "true"})
+    thread = step.thread if cells["thread"] else NO_THREAD
+    return replace(step, id=parse_id(_from_cell(cells["id"] or "")) or "", thread=thread)
 
 
 def parse_clock_time(text: str | None) -> float:
