@@ -141,8 +141,7 @@ def extract(
     """
     from hiero.backbones.registry import fetch_weights, find_backbone
     from hiero.decoding.recordings import find_videos
-    from hiero.extraction.collection import extract_all
-    from hiero.extraction.plan import ExtractionPlan
+    from hiero.extraction.collection import ExtractionPlan, extract_all
     from hiero.extraction.ray_cluster import extract_on_cluster
 
     check_at_least("--jobs", compute.jobs)

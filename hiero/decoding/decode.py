@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from hiero.decoding.packets import find_stream, import_av, open_container
 from hiero.errors import InputError
 from hiero.storage.files import check_fits
 from hiero.types import format_time
-
-if TYPE_CHECKING:
-    from hiero.sources.live_source import LiveSource
 
 NO_FRAMES = "{}: contains no frame that can be decoded"
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate counts as the base rate
@@ -47,6 +44,16 @@ MAX_LATE_SHARE = 0.05  # share of these gaps that may be longer than the samplin
 
 class BrokenVideoWarning(UserWarning):
     """A file ends early, or its timestamps jump. The readable part is used."""
+
+
+class StreamSource(Protocol):
+    """A source of frames other than a complete file. See `hiero.sources.live_source`."""
+
+    is_lossy: bool
+    position: float
+
+    def open(self) -> Any:
+        """Open an FFmpeg container. Raises InputError if that fails."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(
-    path: Path | str | LiveSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
+    path: Path | str | StreamSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
 ) -> Iterator[Segment]:
     """Segments of a video in order.
 
@@ -161,7 +168,7 @@ def read_segments(
         yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
-def can_skip_unreferenced(path: Path | LiveSource, sampling: Sampling, threads: int = 0) -> bool:
+def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:
     """Whether unreferenced frames should be skipped: in the first seconds the others are frequent enough."""
     if not sampling.skip_unreferenced:
         return False
@@ -298,7 +305,7 @@ class VideoReader:
 
     def __init__(
         self,
-        path: Path | LiveSource,
+        path: Path | StreamSource,
         stream: int,
         threads: int = 0,
         skip_unreferenced: bool = False,

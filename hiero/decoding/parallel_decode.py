@@ -1,11 +1,11 @@
 """Segments of a video, decoded by several processes: parts of one video, or of several videos, in parallel.
 
-A part begins at a keyframe where decoding can begin, and ends at the next part. A process
-(`hiero.decoding.decode_worker`) decodes it on the CPU or a GPU, scales the sampled frames, and writes
-them to shared memory; this module joins them to segments. The segments equal those of `read_segments`
-pixel by pixel; only pictures after damage in a video may differ. If a part is not as expected (its
-timestamps jump, its size changes, a frame cannot be decoded, or a process dies), `read_segments` reads
-the rest of the video.
+A part begins at a keyframe where decoding can begin, and ends at the next part. A process decodes it on
+the CPU or a GPU, scales the sampled frames, and writes them to shared memory; they are joined to
+segments here. Tasks and replies are pickles on the standard input and output of the process. The
+segments equal those of `read_segments` pixel by pixel; only pictures after damage in a video may
+differ. If a part is not as expected (its timestamps jump, its size changes, a frame cannot be decoded,
+or a process dies), `read_segments` reads the rest of the video.
 
 Threads would not help: FFmpeg's own leave scaling and all of Python to one of them.
 """
@@ -16,23 +16,30 @@ import atexit
 import itertools
 import logging
 import math
+import mmap
 import os
+import pickle
 import queue
+import select
+import signal
+import subprocess
 import sys
 import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
-import av
 import numpy as np
 
 from hiero.decoding.decode import (
     DEFAULT_SAMPLING,
+    MAX_FRAME_S,
     BrokenVideoWarning,
     DisplayedFrame,
     Sampling,
@@ -42,9 +49,9 @@ from hiero.decoding.decode import (
     can_skip_unreferenced,
     new_reformatter,
     read_segments,
+    scaled_size,
 )
-from hiero.decoding.decode_worker import PartError, PartReply, PartTask, PartWorker
-from hiero.decoding.packets import NO_TIMESTAMPS, can_start_decoding
+from hiero.decoding.packets import NO_TIMESTAMPS, can_start_decoding, import_av, packets_from
 from hiero.errors import InputError
 from hiero.storage.cache import cache_folder, file_state
 
@@ -53,6 +60,12 @@ logger = logging.getLogger(__name__)
 PART_S = 4.0  # minimum length of a part, since each one costs a search and a frame
 MAX_PART_BYTES = 2**27  # of pictures: 12 s at 30 per second; videos with fewer keyframes are read by one process
 PARTS_PER_WORKER = 1.5  # in memory at a time, of all videos that are being read
+EXACT_CODECS = ("h264", "hevc", "vp9")  # for which all decoders produce the same bits
+MIN_LAST_FRAMES = 2  # in the last part: the duration of the last frame may depend on the one before
+REST_AFTER_S = 1.0  # without a task, after which a process closes its file and frees the GPU's memory
+PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from hiero.decoding.parallel_decode import main; main(sys.argv[2])"
+)
 
 
 def read_segments_parallel(
@@ -76,7 +89,7 @@ def read_segments_parallel(
                 yield segment
                 num_segments = segment.index + 1
             return
-        except (PartError, InputError, av.FFmpegError) as error:  # `read_segments` reports what is wrong
+        except (PartError, InputError, import_av().FFmpegError) as error:  # `read_segments` reports what is wrong
             logger.debug("%s is decoded by one process: %s", path, error)
     for segment in read_segments(path, sampling):
         if segment.index >= num_segments:
@@ -238,3 +251,242 @@ def close_pools() -> None:
         for pool in _pools.values():
             pool.close()
         _pools.clear()
+
+
+class PartError(Exception):
+    """A part cannot be decoded separately with the same result as in the whole video."""
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """A part of a video, from one keyframe to the keyframe of the next part."""
+
+    path: str
+    version: tuple[int, ...]
+    sampling: Sampling
+    pixel_format: str = ""
+    shape: tuple[int, int] = (0, 0)
+    entry: int = 0
+    end: int | None = None
+    first_timestamp_s: float = 0.0
+    begin_s: float = 0.0
+    first_sample: int = 0
+
+    @property
+    def picture_bytes(self) -> int:
+        return 3 * self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class PartReply:
+    """The decoded part. Its pictures follow each other in the shared memory; `shown` has their numbers in time."""
+
+    shown: list[int]
+    num_pictures: int
+    last_s: float
+    end_s: float
+    warnings: list[str]
+
+
+class PartDecoder:
+    """Decodes parts in the worker process."""
+
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
+        self.reformatter, self.converter = new_reformatter(), new_reformatter()
+        self.reader: VideoReader | None = None
+        self.opened: tuple[object, ...] = ()
+        self.failed: set[tuple[object, ...]] = set()  # videos that the GPU could not decode
+
+    def decode(self, task: PartTask, memory: np.ndarray) -> PartReply:
+        video = (task.path, task.version, task.sampling.stream, task.sampling.skip_unreferenced)
+        if self.gpu is not None and video not in self.failed:
+            try:
+                # A GPU's decoder takes 70 ms to create, so it is kept for the next part.
+                return self._decode(task, self._open(task, video, self.gpu), memory)
+            except Exception:  # the CPU reports what is wrong with the file, if anything
+                self.failed.add(video)
+                self.close()
+        try:
+            return self._decode(task, self._open(task, video, None), memory)
+        finally:
+            self.close()  # the file may be deleted while the process is idle
+
+    def _open(self, task: PartTask, video: tuple[object, ...], gpu: int | None) -> VideoReader:
+        path = Path(task.path)
+        if self.reader is None or self.opened != video:
+            self.close()
+            reader = VideoReader(path, task.sampling.stream, 1, task.sampling.skip_unreferenced, gpu)
+            self.reader, self.opened = reader.__enter__(), video
+            if gpu is not None and self.reader.stream.codec_context.codec.canonical_name not in EXACT_CODECS:
+                raise PartError("the GPU may decode this codec differently")
+        if file_state(path) != task.version:
+            raise PartError("the file has changed")
+        self.reader.start_clock(task.first_timestamp_s, task.begin_s)
+        return self.reader
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self.reader is not None:
+            self.reader.__exit__()
+        self.reader = None
+
+    def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
+        shown: list[int] = []
+        pictures = _PictureWriter(task, memory)
+        current: DisplayedFrame | None = None
+        num_frames = 0
+        messages = reader.messages = []
+
+        def show(frame: DisplayedFrame, until_s: float) -> None:
+            while task.sampling.time_of(task.first_sample + len(shown)) < until_s:
+                shown.append(pictures.write(frame))
+
+        packets = packets_from(reader.container, reader.stream, task.entry, Path(task.path))
+        for frame in reader.frames(packets):
+            if frame.pts is None:
+                raise PartError("a frame has no timestamp")
+            if current is None and frame.pts < task.entry:  # leading pictures belong to the part before
+                continue
+            if current is None and frame.pts != task.entry:
+                raise PartError("the keyframe is not the first frame shown")
+            time_s = reader.time_of(frame)
+            if current is not None:
+                if not 0 < float((frame.pts - current.frame.pts) * frame.time_base) <= MAX_FRAME_S:
+                    raise PartError("its timestamps jump")
+                show(current, time_s)
+            if task.end is not None and frame.pts >= task.end:
+                if frame.pts != task.end or messages:
+                    raise PartError(messages[0] if messages else "the next part does not follow")
+                return PartReply(shown, pictures.num, 0.0, 0.0, [])
+            current, num_frames = self._display(frame, task, reader), num_frames + 1
+        if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
+            raise PartError("it ends early")
+        if reader.gpu is not None and messages:  # the CPU shows whether the file is really damaged
+            raise PartError(messages[0])
+        show(current, reader.end_s)
+        pictures.write(current)
+        return PartReply(shown, pictures.num, reader.last_s, reader.end_s, messages)
+
+    def _display(self, frame: Any, task: PartTask, reader: VideoReader) -> DisplayedFrame:
+        if reader.gpu is None:
+            return DisplayedFrame(frame, self.reformatter, threads=1)
+        context = reader.stream.codec_context
+        if (frame.width, frame.height) != (context.width, context.height):  # FFmpeg does not crop all sides on a GPU
+            raise PartError("the GPU does not crop frames")
+        return GpuFrame(frame, self.reformatter, self.converter, task.pixel_format)
+
+
+class GpuFrame(DisplayedFrame):
+    """A frame in the pixel format of the GPU that decoded it.
+
+    Scaling gives the same picture for the formats of CPU and GPU. For frames that keep their size,
+    swscale rounds differently for each format, so they are converted to the CPU's format first.
+    """
+
+    def __init__(self, frame: Any, reformatter: Any, converter: Any, pixel_format: str) -> None:
+        super().__init__(frame, reformatter, threads=1)
+        self.converter, self.pixel_format = converter, pixel_format
+
+    def picture(self, short_side: int | None) -> np.ndarray:
+        """RGB (H, W, 3), scaled and turned."""
+        size = self.frame.width, self.frame.height
+        if size == scaled_size(*size, short_side):
+            self.frame = self.converter.reformat(self.frame, format=self.pixel_format)
+        return super().picture(short_side)
+
+
+class _PictureWriter:
+    """Writes the pictures of a part to memory, each frame once."""
+
+    def __init__(self, task: PartTask, memory: np.ndarray) -> None:
+        self.task, self.memory, self.num = task, memory, 0
+        self.last: DisplayedFrame | None = None
+
+    def write(self, frame: DisplayedFrame) -> int:
+        """The number of the frame's picture. Raises PartError if it does not fit."""
+        if frame is not self.last:
+            picture, size = frame.picture(self.task.sampling.short_side), self.task.picture_bytes
+            begin = self.num * size
+            if picture.shape[:2] != tuple(self.task.shape) or begin + size > len(self.memory):
+                raise PartError("its frames differ in size, or are too many")
+            self.memory[begin : begin + size] = picture.reshape(-1)
+            self.last, self.num = frame, self.num + 1
+        return self.num - 1
+
+
+def main(decoder_name: str) -> None:
+    """In the process: answer the tasks on the standard input with the CPU or the GPU of this number."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
+    tasks, replies = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # other output must not be taken for a reply
+    decoder = PartDecoder(int(decoder_name) if decoder_name.isdecimal() else None)
+    with suppress(BrokenPipeError, EOFError):
+        while True:
+            if not select.select([tasks], [], [], REST_AFTER_S)[0]:
+                decoder.close()
+            task, memory_path = pickle.load(tasks)
+            reply: PartReply | Exception
+            try:
+                with Path(memory_path).open("r+b") as memory:
+                    reply = decoder.decode(task, np.frombuffer(mmap.mmap(memory.fileno(), 0), np.uint8))
+            except (PartError, InputError, OSError, ValueError) as error:
+                reply = PartError(f"{type(error).__name__}: {error}")
+            pickle.dump(reply, replies)
+            replies.flush()
+
+
+class PartWorker:
+    """A process that decodes one part at a time. It is restarted if it dies."""
+
+    def __init__(self, gpu: int | None = None) -> None:
+        self.gpu = gpu
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def decode(self, task: PartTask, num_bytes: int) -> tuple[PartReply, np.ndarray]:
+        """The reply, and the pictures (N, H, W, 3). Raises PartError if the part cannot be decoded."""
+        memory = os.memfd_create("hiero-pictures")
+        try:
+            os.ftruncate(memory, num_bytes)
+            reply = self._ask(task, f"/proc/{os.getpid()}/fd/{memory}")
+            mapped = mmap.mmap(memory, num_bytes)  # freed with the last picture
+        except PartError:
+            raise
+        except Exception as error:  # the process died or sent something else: start another one
+            self.close()
+            raise PartError(str(error) or type(error).__name__) from error
+        finally:
+            os.close(memory)
+        pixels = np.frombuffer(mapped, np.uint8, reply.num_pictures * task.picture_bytes)
+        return reply, pixels.reshape(reply.num_pictures, *task.shape, 3)
+
+    def _ask(self, task: PartTask, memory_path: str) -> PartReply:
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pickle.dump((task, memory_path), process.stdin)
+        process.stdin.flush()
+        reply = pickle.load(process.stdout)
+        if isinstance(reply, PartError):
+            raise reply
+        assert isinstance(reply, PartReply)
+        return reply
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """The process, restarted if it has died."""
+        if self.process is not None and self.process.poll() is not None:
+            self.close()
+        if self.process is None:
+            # From the same copy of hiero as this process; -P: modules in the current folder are not imported.
+            arguments = [str(Path(__file__).resolve().parents[2]), "cpu" if self.gpu is None else str(self.gpu)]
+            command = [sys.executable, "-P", "-c", PROGRAM, *arguments]
+            pipe, null = subprocess.PIPE, subprocess.DEVNULL
+            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
+        return self.process
+
+    def close(self) -> None:
+        """End the process."""
+        process, self.process = self.process, None
+        if process is not None:
+            with suppress(OSError), process:  # which also closes its pipes
+                process.kill()

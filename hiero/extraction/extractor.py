@@ -21,21 +21,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
-from hiero.decoding.decode import Sampling, Segment, has_gpu_decoder, read_segments
+from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-
-if TYPE_CHECKING:
-    from hiero.sources.live_source import LiveSource
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
@@ -173,7 +170,7 @@ def extract_features(
 
 
 def read_windows(
-    source: Path | str | LiveSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
+    source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
     """Windows of a video for the networks, in order and without overlap."""
     sampling = Sampling(

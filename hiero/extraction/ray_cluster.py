@@ -21,8 +21,13 @@ from typing import Any
 
 from hiero.backbones.registry import fetch_weights
 from hiero.errors import InputError
-from hiero.extraction.collection import ExtractionProgress, ExtractionResult, extract_all, extract_video
-from hiero.extraction.plan import ExtractionPlan
+from hiero.extraction.collection import (
+    ExtractionPlan,
+    ExtractionProgress,
+    ExtractionResult,
+    extract_all,
+    extract_video,
+)
 from hiero.sources.source import SourceFile, VideoInput, VideoSource
 from hiero.types import ProgressCallback
 

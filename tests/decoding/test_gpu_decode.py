@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiero.decoding import decode, decode_worker, packets, parallel_decode
+from hiero.decoding import decode, packets, parallel_decode
 from hiero.decoding.decode import DisplayedFrame, Sampling, new_reformatter, read_segments
-from hiero.decoding.decode_worker import GpuFrame, PartDecoder, PartError, PartTask
-from hiero.decoding.parallel_decode import read_segments_parallel
+from hiero.decoding.parallel_decode import GpuFrame, PartDecoder, PartError, PartTask, read_segments_parallel
 from hiero.errors import InputError
 from hiero.storage.cache import file_state
 from tests.films import write_video
@@ -188,8 +187,8 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
         "import av; from hiero.decoding import packets; packets.open_for_decoding = "
         f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
     )
-    run = "importlib.import_module"
-    monkeypatch.setattr(decode_worker, "PROGRAM", decode_worker.PROGRAM.replace(run, stub + run))
+    run = "from hiero.decoding.parallel_decode"
+    monkeypatch.setattr(parallel_decode, "PROGRAM", parallel_decode.PROGRAM.replace(run, stub + run))
     pool = parallel_decode.DecodingPool(2, gpu=3)
     monkeypatch.setattr(parallel_decode, "decoding_pool", lambda *_: pool)
 

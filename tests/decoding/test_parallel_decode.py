@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hiero.decoding import decode_worker, parallel_decode
+from hiero.decoding import parallel_decode
 from hiero.decoding.decode import BrokenVideoWarning, Sampling, read_segments
 from hiero.decoding.parallel_decode import decoding_pool, read_segments_parallel
 from hiero.errors import InputError
@@ -166,7 +166,7 @@ def test_videos_that_nobody_reads_on_do_not_stop_others(make, only_parts):
 
 
 def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
-    monkeypatch.setattr(decode_worker, "PROGRAM", "print('welcome');" + decode_worker.PROGRAM)
+    monkeypatch.setattr(parallel_decode, "PROGRAM", "print('welcome');" + parallel_decode.PROGRAM)
     monkeypatch.setattr(parallel_decode, "_pools", {})
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(3):
