@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,15 +18,18 @@ from hiero.cli.options import (
     Repeated,
     StepCounts,
     VideoOptions,
+    announce_edits,
     check_at_least,
     parse_numbers,
     read_labels,
 )
 from hiero.cli.sharing import ReelOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import VERSION, file_fields, format_percent, format_time
+from hiero.types import PRESENCE_THRESHOLD, VERSION, file_fields, format_percent, format_time
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hiero.engine import Video
     from hiero.types import Answer, Match, Step, VideoFile
 
@@ -45,11 +48,14 @@ class AnswerOptions:
         Number of moments for each query.
     in_order
         Treat the queries as consecutive steps and find one moment for each, in this order.
+    show_all
+        Also show the moments of queries that are probably not in a video.
     """
 
     video: Repeated = None
     num: NumResults = 5
     in_order: bool = False
+    show_all: Annotated[bool, Parameter(name="--all", negative="")] = False
 
 
 def ask(
@@ -93,6 +99,7 @@ def ask(
 
     def answer(name: str, video: Video) -> dict[str, Any]:
         """Find and print the answers of one video; returns its JSON document."""
+        announce_edits(video)
         if video.transcript:
             with reading_bars() as progress:
                 video.encode_speech(progress)
@@ -100,7 +107,7 @@ def ask(
         answered[name] = answers, video.files
         shown_files[name] = files = video.shown_files
         if not json_:
-            _print_answers(answers, files, inputs.title_of(name))
+            _print_answers(answers, files, inputs.title_of(name), answer_options.show_all)
         queries = [{**answer.to_dict(), "matches": _to_dicts(answer.matches, files)} for answer in answers]
         return _document(video, queries=queries)
 
@@ -110,7 +117,7 @@ def ask(
     if json_:
         results.print_documents(best=_best_to_list(best, shown_files))
     elif best:
-        _print_best(best, shown_files)
+        _print_best(best, shown_files, answer_options.show_all)
     if reel.reel is not None:
         fetch_files([inputs.sources[name] for name in answered])
         reel.write(reel.reel, answered, num, options.stream)
@@ -200,6 +207,7 @@ def label(
 
     def label_parts(name: str, video: Video) -> dict[str, Any]:
         """Label and print the parts of one video; returns its JSON document."""
+        announce_edits(video, "" if num_steps is None else "-k divides the video anew")
         labelled = video.label(vocabulary, num_steps=num_steps)
         files = video.shown_files
         if not json_:
@@ -214,33 +222,42 @@ def label(
     results.finish()
 
 
-def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str | None) -> None:
+def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str | None, show_all: bool) -> None:
     """Print the matches of each query, under the name of the video if there are several."""
-    from rich.table import Table
-
     console = results_console(title)
     for answer in answers:
-        note = "" if answer.present else "   probably not in this video"
-        console.print(f"{answer.query}{note}", style="bold")
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-        for match in answer.matches:
-            times = f"{format_time(match.start_s):>7}", f"{format_time(match.end_s):>7}"
-            speech = speech_cells(match.rests_on, match.quote)
-            table.add_row("", *times, format_percent(match.probability), *file_cells(files, match), *speech)
-        console.print(table)
+        console.print(f"{answer.query}{'' if answer.present else '   probably not in this video'}", style="bold")
+        if answer.present or show_all:
+            console.print(_match_table([("", match) for match in answer.matches], {"": files}))
 
 
-def _print_best(best: Mapping[str, Sequence[tuple[str, Match]]], files: Mapping[str, Sequence[VideoFile]]) -> None:
+def _print_best(
+    best: Mapping[str, Sequence[tuple[str, Match]]], files: Mapping[str, Sequence[VideoFile]], show_all: bool
+) -> None:
     """Print the best matches of each query in all videos."""
     console = results_console()
     for query, matches in best.items():
-        console.print(f"\nbest of all videos: {query}", style="bold")
-        columns = next((file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
-        table = plain_table("from", "to", "sure", "video", *columns, right=("from", "to", "sure"))
-        for name, match in matches:
-            times = format_time(match.start_s), format_time(match.end_s)
-            table.add_row(*times, format_percent(match.probability), name, *file_cells(files[name], match))
-        console.print(table)
+        shown = [pair for pair in matches if show_all or pair[1].probability >= PRESENCE_THRESHOLD]
+        note = "" if shown else "   probably not in these videos"
+        console.print(f"\nbest of all videos: {query}{note}", style="bold")
+        if shown:
+            console.print(_match_table(shown, files))
+
+
+def _match_table(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> Table:
+    """A table of matches with the names of their videos, if there are several."""
+    columns = ["video"] if any(name for name, _ in matches) else []
+    columns += next((file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
+    is_explained = any(match.rests_on is not None for _, match in matches)
+    table = plain_table(
+        "from", "to", "sure", *columns, *(["by", "words"] if is_explained else []), right=("from", "to", "sure")
+    )
+    for name, match in matches:
+        times = format_time(match.start_s), format_time(match.end_s)
+        cells = [*([name] if name else []), *file_cells(files[name], match)]
+        cells += [""] * (len(columns) - len(cells))
+        table.add_row(*times, format_percent(match.probability), *cells, *speech_cells(match.rests_on, match.quote))
+    return table
 
 
 def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
@@ -248,5 +265,6 @@ def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | No
     table = plain_table("from", "to", "label", "sure", *file_columns(files), right=("from", "to", "sure"))
     for step in steps:
         times = format_time(step.start_s), format_time(step.end_s)
-        table.add_row(*times, step.label or "", format_percent(step.probability or 0), *file_cells(files, step))
+        sure = "" if step.probability is None else format_percent(step.probability)
+        table.add_row(*times, step.label or "", sure, *file_cells(files, step))
     results_console(title).print(table)

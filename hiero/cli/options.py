@@ -103,6 +103,8 @@ class VideoOptions:
         Ignore transcripts next to the videos.
     speech
         Transcribe videos that have no transcript, with faster-whisper or pocketsphinx.
+    no_edits
+        Ignore the corrections that people made to the steps of the videos.
     """
 
     model: str = "hiero-k400"
@@ -117,6 +119,7 @@ class VideoOptions:
     transcript: Path | None = None
     no_transcript: Flag = False
     speech: Flag = False
+    no_edits: Flag = False
 
     def load_engine(self) -> Engine:
         """Check the options, then load the engine that they name."""
@@ -147,7 +150,12 @@ class VideoOptions:
         ):
             warnings.simplefilter("always", UserWarning)
             video = engine.read(
-                source, clock=parse_hz(self.hz), cache=self.cache, stream=self.stream, progress=progress
+                source,
+                clock=parse_hz(self.hz),
+                cache=self.cache,
+                stream=self.stream,
+                edits=not self.no_edits,
+                progress=progress,
             )
             engine.fetch_text_encoder(progress)
             settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
@@ -178,6 +186,18 @@ class VideoOptions:
                 f"--transcript is for one video, got {num_videos}; put each transcript next to its video, such as "
                 "kitchen.srt for kitchen.mp4"
             )
+
+
+def announce_edits(video: Video, unused_because: str = "") -> None:
+    """Tell that the steps of a video were corrected, and whether that counts."""
+    from hiero.types import format_count
+
+    if video.edits is not None:
+        corrections = format_count(sum(step.origin != "model" for step in video.edits), "correction")
+        if unused_because:
+            log(f"{corrections} from {video.edits_name} not used, because {unused_because}")
+        else:
+            log(f"using {corrections} from {video.edits_name}; --no-edits ignores them")
 
 
 def check_at_least(option: str, value: float | None, least: int = 1) -> None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs, read_all
-from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, check_at_least, read_optional_labels
+from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.types import format_count
 
@@ -148,17 +148,14 @@ def _read_videos(
     if len(inputs.sources) < 2:
         raise InputError("a report compares videos; give at least two, or a folder")
     engine = options.load_engine()
-    corrected: list[str] = []
 
     def describe(name: str, video: Video) -> VideoSteps:
         """The steps of one video, corrected ones if there are any, with their embeddings."""
+        announce_edits(video)
         if video.edits is not None:
-            corrected.append(name)
             return describe_steps(name, video, select_corrected(video.edits, activities.level, video.duration_s))
         levels = video.steps(labels=vocabulary).levels
         return describe_steps(name, video, levels[activities.choose_level(name, len(levels))])
 
     results = read_all(inputs, options, engine, "report", describe)
-    if corrected:
-        log(f"{len(corrected)} of {len(inputs.sources)} videos have corrected steps, which are used")
     return list(results.done.values()), engine.name, results.failed

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from hiero.cli.console import file_cells, file_columns, log, plain_table, results_console
 from hiero.cli.inputs import find_inputs, read_all
-from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions
+from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
 from hiero.types import format_count, format_percent, format_time, level_name
@@ -79,11 +79,13 @@ def steps(
     if step_options.method not in clustering_names():
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {step_options.method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
+    uses_edits = num_steps is None and step_options.method == "pieces"
     inputs = find_inputs(videos, join)
     split.check(inputs.paths, None if num_steps is None else len(num_steps))
 
     def find_steps(name: str, video: Video) -> dict[str, Any]:
         """Find, write and print the steps of one video; returns its JSON document."""
+        announce_edits(video, "" if uses_edits else "-k and --method divide the video anew")
         hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
         num_found = len(hierarchy.levels[-1])
         if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:

@@ -8,7 +8,6 @@ otherwise, the numbers of a function are slopes and an offset of the log-odds.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
 
 PRESENCE = (10.9, -6.8, -3.0)  # of the two statistics of `presence`
 PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for videos with pictures
@@ -24,13 +23,13 @@ SEARCH_THRESHOLD = 0.1  # if all hits of a search are less probable, it is "prob
 def presence(statistics: np.ndarray, weights: tuple[float, ...] = PRESENCE) -> np.ndarray:
     """Probability (Q,) that a video shows a text, from `similarity.presence_statistics`, (Q, 2)."""
     *slopes, offset = weights
-    return np.asarray(expit(statistics @ np.array(slopes) + offset))
+    return _sigmoid(statistics @ np.array(slopes) + offset)
 
 
 def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndarray:
     """Probability that a span shows a text, from its similarity with pictures; `log_odds` are prior odds."""
     slope, offset = MATCH
-    return np.asarray(expit(slope * similarity + offset + log_odds))
+    return _sigmoid(slope * similarity + offset + log_odds)
 
 
 def search(similarity: np.ndarray) -> np.ndarray:
@@ -40,16 +39,21 @@ def search(similarity: np.ndarray) -> np.ndarray:
     larger with pictures and class names, whose parts of a step's vector may be empty.
     """
     slope, offset = SEARCH
-    return np.asarray(expit(slope * similarity + offset))
+    return _sigmoid(slope * similarity + offset)
 
 
 def same_step(score: np.ndarray) -> np.ndarray:
     """Probability that two steps are the same, from a score of `correspondence`."""
     slope, offset = SAME_STEP
-    return np.asarray(expit(slope * score + offset))
+    return _sigmoid(slope * score + offset)
 
 
 def spoken(cosine: np.ndarray) -> np.ndarray:
     """Probability that a text is spoken, from the cosine with the most similar window of a transcript."""
     slope, offset = SPOKEN
-    return np.asarray(expit(slope * cosine + offset))
+    return _sigmoid(slope * cosine + offset)
+
+
+def _sigmoid(log_odds: np.ndarray) -> np.ndarray:
+    """The probability of log-odds. Importing scipy's function takes long."""
+    return np.asarray(1 / (1 + np.exp(-log_odds)))
