@@ -296,9 +296,10 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
         probability = join_evidence(probability, speech_probability(heard, spans, video.clock.spacing_s))
     names = _NamedSpans.find(video, named, queries, spans)
     probability = join_evidence(probability, names.probability) if named else probability
+    is_named = names.probability > MIN_NAME_PROBABILITY
     present = probability.max(1)
     belief = np.mean([softmax(similarity / temperature) for similarity, temperature in known], axis=0)
-    probability = np.where(_is_short_enough(belief, spans) | (names.probability > 0), probability, 0.0)
+    probability = np.where(_is_short_enough(belief, spans) | is_named, probability, 0.0)
     probability *= (present / probability.max(1))[:, None]
     answers = []
     for i, query in enumerate(queries):
@@ -308,9 +309,9 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
         else:
             chosen = nms(spans, probability[i], num)[0] if heard is None else distinct_spans(spans, probability[i], num)
         matches = []
-        for j in chosen:
+        for j in (j for j in chosen if probability[i, j] > 0):
             match = video.make_match(spans[j], probability[i, j])
-            if names.probability[i, j] > max(by_sight[i, j], MIN_NAME_PROBABILITY):
+            if is_named[i, j] and names.probability[i, j] > by_sight[i, j]:
                 match = replace(match, rests_on="name", quote=names.quote(i, j))
             elif heard is not None:
                 match = _add_speech(video, match, query, spans[j], by_sight[i, j], heard[i])

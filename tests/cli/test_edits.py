@@ -1,0 +1,124 @@
+"""Commands use the corrections that people made, and print nothing that would control a terminal."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hiero.cli import main
+from hiero.cli.console import log, print_json, results_console
+from hiero.formats.hiero_json import write_edits
+from hiero.storage.cache import content_key
+from hiero.types import Answer, Hierarchy, Match, Step
+from tests.optional import weights_or_skip
+
+NAME = "rinse the blue cup"
+ESCAPE = "\x1b]0;title\x07"
+
+
+@pytest.fixture
+def kitchen(tmp_path):
+    """Features whose second step a person named and whose third one was imported."""
+    weights_or_skip("minilm")
+    path = tmp_path / "kitchen.npy"
+    np.save(path, np.random.default_rng(3).normal(size=(120, 400)).astype(np.float32))
+    steps = (
+        Step("step-1", 0.0, 40.0, 0),
+        Step("step-2", 40.0, 70.0, 1, label=NAME, origin="person"),
+        Step("step-3", 70.0, 120.0, 2, label="dry", origin="imported"),
+    )
+    write_edits(path, content_key(path), Hierarchy(str(path), "hiero-k400", 120.0, (steps,)))
+    return path
+
+
+def test_steps_announces_and_exports_corrections(kitchen, run, tmp_path):
+    _, out, err = run("steps", kitchen, "-o", tmp_path / "out", "--export", "csv")
+    assert "using 2 corrections from kitchen.npy.hiero.json" in err
+    assert NAME in out
+    assert NAME in (tmp_path / "out" / "steps.csv").read_text()
+    assert NAME in (tmp_path / "out" / "report.html").read_text()
+    _, out, err = run("steps", kitchen, "--no-edits")
+    assert "correction" not in err
+    assert NAME not in out
+    _, out, err = run("steps", kitchen, "-k", "1")
+    assert "2 corrections from kitchen.npy.hiero.json not used, because -k" in err
+    assert "1 step, 1 thread" in out
+
+
+def test_ask_and_label_use_corrections(kitchen, run):
+    _, out, err = run("ask", kitchen, NAME, "--json", "-n", "1")
+    assert "using 2 corrections" in err
+    (answer,) = json.loads(out)["queries"]
+    assert (answer["present"], answer["rests_on"]) == (True, "name")
+    assert answer["matches"][0]["start_s"] == 40.0
+    _, out, _ = run("ask", kitchen, NAME, "--no-edits", "--json")
+    assert "rests_on" not in out
+    labels = kitchen.with_name("labels.txt")
+    labels.write_text("cut the onion\n")
+    _, out, err = run("label", kitchen, "--labels", labels, "--json")
+    assert "using 2 corrections" in err
+    assert [step["label"] for step in json.loads(out)["steps"]] == ["cut the onion", NAME, "dry"]
+
+
+def test_a_renamed_video_keeps_its_corrections(kitchen, run):
+    moved = kitchen.with_name("renamed.npy")
+    kitchen.rename(moved)
+    _, out, err = run("steps", moved)
+    assert "using 2 corrections from earlier edits of this video" in err
+    assert NAME in out
+
+
+def test_the_report_of_a_folder_uses_corrections(kitchen, run, tmp_path):
+    np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
+    _, _, err = run("report", kitchen, tmp_path / "other.npy", "-o", tmp_path / "page.html")
+    assert "using 2 corrections from kitchen.npy.hiero.json" in err
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """`ask` finds one query and not the other."""
+    given = [Answer("cup", 0.65, (Match(3.0, 9.0, 0.65),)), Answer("plane", 0.08, (Match(20.0, 30.0, 0.08),))]
+    monkeypatch.setattr("hiero.engine.video.Video.ask", lambda *_, **__: given)
+
+
+def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(kitchen, run, answers):
+    _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits")
+    lines = out.splitlines()
+    assert lines[0] == "cup"
+    assert lines[1].split() == ["from", "to", "sure"]
+    assert lines[2].split() == ["0:03", "0:09", "65", "%"]
+    assert lines[3:] == ["plane   probably not in this video"]
+    _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits", "--all")
+    assert out.splitlines()[-1].split() == ["0:20", "0:30", "8", "%"]
+
+
+def test_ask_of_several_videos(kitchen, run, answers, tmp_path):
+    np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
+    _, out, _ = run("ask", "--video", kitchen, "--video", tmp_path / "other.npy", "cup", "plane", "--no-edits")
+    best = out[out.index("best of all videos: cup") :]
+    assert best.splitlines()[1].split() == ["from", "to", "sure", "video"]
+    assert "best of all videos: plane   probably not in these videos" in best
+    assert "0:20" not in out
+
+
+def test_nothing_printed_controls_the_terminal(capsys):
+    log(f"{ESCAPE}.mp4: no such file")
+    print_json({"label": f"{ESCAPE}\x9b\u202ex"})
+    results_console(f"video {ESCAPE}").print(f"a {ESCAPE}")
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
+        assert not set("\x1b\x07\x9b\u202e") & set(text)
+        assert "\\" in text
+    assert json.loads(captured.out.splitlines()[0])["label"] == f"{ESCAPE}\x9b\u202ex"
+
+
+def test_arguments_that_control_the_terminal_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["hiero", "steps", f"--{ESCAPE}"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    err = capsys.readouterr().err
+    assert "control characters" in err
+    assert "\x1b" not in err

@@ -1,0 +1,173 @@
+"""Corrections of steps: they belong to the content of a video, and count in steps and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+from hiero.engine import load
+from hiero.engine.video import _is_short_enough
+from hiero.errors import InputError
+from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
+from hiero.storage.cache import content_key
+from hiero.types import Hierarchy, Step
+from tests.optional import weights_or_skip
+
+NAME = "rinse the blue cup"
+
+
+def corrected(label=NAME, duration_s=120.0):
+    """Three steps: a person named the second one, the model the first one."""
+    steps = (
+        Step("step-1", 0.0, 40.0, 0, label="open the fridge", probability=0.8),
+        Step("step-2", 40.0, 70.0, 1, label=label, origin="person"),
+        Step("step-3", 70.0, duration_s, 2),
+    )
+    return Hierarchy("elsewhere.mp4", "hiero-k400", duration_s, (steps,))
+
+
+@pytest.fixture
+def kitchen(tmp_path):
+    path = tmp_path / "kitchen.npy"
+    np.save(path, np.random.default_rng(3).normal(size=(120, 400)).astype(np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine():
+    weights_or_skip("minilm")
+    return load(backbone="default", device="cpu")
+
+
+def labels_of(hierarchy):
+    return [step.label for step in hierarchy.levels[-1]]
+
+
+def test_steps_are_the_corrected_ones(kitchen, engine):
+    assert NAME not in labels_of(engine.read(kitchen).steps())
+    write_edits(kitchen, content_key(kitchen), corrected())
+    video = engine.read(kitchen)
+    assert video.steps().levels == corrected().levels
+    assert video.steps().video == str(kitchen)
+    assert video.edits_name == "kitchen.npy.hiero.json"
+    assert len(video.steps(5).levels[0]) == 5  # an explicit number finds new steps
+    assert len(video.steps(method="equal-parts").levels) == 3
+    assert NAME not in labels_of(engine.read(kitchen, edits=False).steps())
+
+
+def test_labels_replace_the_names_of_the_model_only(kitchen, engine):
+    write_edits(kitchen, None, corrected())
+    named = engine.read(kitchen).steps(labels=["cut the onion"])
+    assert labels_of(named) == ["cut the onion", NAME, "cut the onion"]
+    assert [step.origin for step in named] == ["model", "person", "model"]
+
+
+def test_answers_use_the_names_of_people(kitchen, engine):
+    before = engine.read(kitchen).ask(NAME)[0]
+    assert before.rests_on is None
+    write_edits(kitchen, None, corrected())
+    answer, other = engine.read(kitchen).ask([NAME, "repair a motorcycle"])
+    best = answer.matches[0]
+    assert (best.start_s, best.end_s, best.rests_on, best.quote) == (40.0, 70.0, "name", NAME)
+    assert answer.present
+    assert best.probability == pytest.approx(answer.probability)
+    assert best.probability > 0.95
+    assert other.rests_on != "name"
+
+
+def test_a_moved_video_keeps_its_edits(kitchen, engine, tmp_path):
+    write_edits(kitchen, content_key(kitchen), corrected())
+    moved = tmp_path / "elsewhere" / "renamed.npy"
+    moved.parent.mkdir()
+    kitchen.rename(moved)
+    edits_file(kitchen).unlink()
+    video = engine.read(moved)
+    assert labels_of(video.steps())[1] == NAME
+    assert video.edits_name == "earlier edits of this video"
+    assert engine.read(moved, cache=False).edits is not None
+    delete_edits(moved, content_key(moved))
+    assert engine.read(moved).edits is None
+
+
+def test_the_newer_file_counts(kitchen):
+    key = content_key(kitchen)
+    write_edits(kitchen, key, corrected())
+    write_edits(None, key, corrected("dry the cup"))  # as a server with a state does
+    later_s = edits_file(kitchen).stat().st_mtime + 10
+    os.utime(read_edits(kitchen.with_name("other.npy"), key).file, (later_s, later_s))
+    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == "dry the cup"
+    os.utime(edits_file(kitchen), (later_s + 10, later_s + 10))
+    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == NAME
+
+
+def test_edits_of_other_content_are_not_used(kitchen, engine):
+    write_edits(kitchen, content_key(kitchen), corrected())
+    np.save(kitchen, np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
+    with pytest.warns(UserWarning, match=r"kitchen\.npy\.hiero\.json: these steps belong to another video"):
+        assert engine.read(kitchen).edits is None
+
+
+def test_edits_of_another_length_are_not_used(kitchen, engine):
+    write_edits(kitchen, None, corrected(duration_s=200.0))
+    with pytest.warns(UserWarning, match=r"belong to a video of 200\.0 s, not 120\.0 s"):
+        assert engine.read(kitchen).edits is None
+
+
+def test_edits_of_the_previous_version(kitchen, engine):
+    """They lie beside the video, have no content, and no origin: a label without a score is a person's."""
+    steps = [
+        {"id": "0.0", "start_s": 0.0, "end_s": 50.0, "thread": 0, "label": "open the fridge", "score": 0.8},
+        {"id": "0.1", "start_s": 50.0, "end_s": 120.0, "thread": 1, "label": NAME, "score": None},
+    ]
+    document = {"version": 1, "video": "x.mp4", "model": "m", "duration_s": 120.0, "levels": [{"steps": steps}]}
+    edits_file(kitchen).write_text(json.dumps(document))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        level = engine.read(kitchen).steps().levels[0]
+    assert [(step.label, step.origin) for step in level] == [("open the fridge", "model"), (NAME, "person")]
+
+
+def test_a_damaged_file_is_an_error(kitchen, engine):
+    edits_file(kitchen).write_text("{")
+    with pytest.raises(InputError, match=r"kitchen\.npy\.hiero\.json"):
+        engine.read(kitchen)
+
+
+def test_a_folder_that_cannot_be_written_is_no_loss(kitchen, monkeypatch):
+    def refuse(file, content):
+        if file.suffix == ".json" and file.parent == kitchen.parent:
+            raise PermissionError(13, "Permission denied")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    monkeypatch.setattr("hiero.formats.hiero_json.write_bytes", refuse)
+    key = content_key(kitchen)
+    write_edits(kitchen, key, corrected())
+    assert read_edits(kitchen, key).hierarchy == corrected()
+    with pytest.raises(PermissionError):
+        write_edits(kitchen, None, corrected())
+    assert json.loads(encode_edits(corrected(), key))["content"] == key
+
+
+def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
+    spans = np.array([[0, 100], [0, 90], [10, 30], [30, 100]])
+    belief = np.full((2, 100), 0.1)
+    belief[0, 15:20] = 9.0  # a peak
+    belief /= belief.sum(1, keepdims=True)
+    spans_of_all = np.array([[0, 100], [10, 30]])
+    assert _is_short_enough(belief, spans)[0].tolist() == [False, False, True, True]
+    assert _is_short_enough(belief, spans_of_all).tolist() == [[False, True], [True, True]]
+
+
+def test_answers_are_not_the_whole_video(engine, kitchen):
+    """Belief that is spread evenly made the whole video the best answer."""
+    video = engine.read(kitchen)
+    video.spans = np.array([[0, 70], [0, 120], [70, 120]])
+    video.similarity = lambda texts: np.zeros((len(texts), 120))
+    (answer,) = video.ask("cook")
+    assert [(match.start_s, match.end_s) for match in answer.matches] == [(0.0, 70.0), (70.0, 120.0)]
+    assert answer.matches[0].probability == pytest.approx(answer.probability)
