@@ -108,7 +108,8 @@ def num_parameters(function: Function) -> int:
 
 
 def is_kernel(function: Function) -> bool:
-    return any("triton.jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+    decorators = [ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list]
+    return "jit" in decorators or "triton.jit" in decorators
 
 
 def num_methods(node: ast.ClassDef) -> int:
