@@ -131,7 +131,9 @@ def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps
     out = []
     for record in records:
         rows = corpus.described_steps(record.video, activities.choose_level(record.video, len(record.levels)))
-        steps = tuple(Step(hit.step, hit.start_s, hit.end_s, hit.thread, label=hit.label) for hit, _, _ in rows)
+        steps = tuple(
+            Step(hit.step, hit.start_s, hit.end_s, hit.thread, label=hit.label, origin=hit.origin) for hit, _, _ in rows
+        )
         vectors = np.stack([vector for _, vector, _ in rows])
         pictures = tuple(picture for _, _, picture in rows)
         out.append(VideoSteps(record.video, record.duration_s, steps, vectors, pictures))

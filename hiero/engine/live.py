@@ -211,7 +211,7 @@ class LiveSteps:
                 threads[group], num_threads = num_threads, num_threads + 1
             if i < num_closed:
                 self._num_threads = max(self._num_threads, threads[group] + 1)
-            out.append(replace(step, id=f"0.{len(self.closed) + i}", thread=threads[group]))
+            out.append(replace(step, id=f"step-{len(self.closed) + i + 1}", thread=threads[group]))
         return out
 
 

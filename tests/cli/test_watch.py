@@ -151,6 +151,10 @@ def test_the_line_of_the_open_step(monkeypatch):
     ]
 
 
+def test_steps_without_a_name_count_from_one():
+    assert watch._format_step(Step("step-3", 0.0, 4.0, 0)).endswith("  Step 3")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
