@@ -27,14 +27,24 @@ from hiero.cli.console import (
     results_console,
     speech_cells,
 )
-from hiero.cli.options import OPTIONS, Flag, Join, Json, LevelOptions, NumResults, Repeated, VideoOptions
+from hiero.cli.options import (
+    OPTIONS,
+    Flag,
+    Join,
+    Json,
+    LevelOptions,
+    NumResults,
+    Repeated,
+    VideoOptions,
+    announce_edits,
+)
 from hiero.errors import InputError
 from hiero.types import VERSION, file_fields, format_count, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
     from hiero.corpus.indexing import IndexResult
-    from hiero.engine import Engine
+    from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
     from hiero.types import VideoFile
 
@@ -96,13 +106,18 @@ def index(
     again, every_s = index_options.again, index_options.every
     if index_options.watch and (not videos or again or not every_s > 0):
         raise InputError("--watch needs a folder or an address, a positive --every, and no --again")
-    settings = IndexSettings(levels.num_steps, levels.read_labels(), again, not options.no_transcript)
+    use_transcripts, use_edits = not options.no_transcript, not options.no_edits
+    settings = IndexSettings(levels.num_steps, levels.read_labels(), again, use_transcripts, use_edits)
     engine = options.load_engine()
     corpus = Corpus(to, create=True)
 
+    def read(source: VideoSource) -> Video:
+        video = options.read_video(source, engine)
+        announce_edits(video, "-k cuts the video anew" if settings.num_steps else "")
+        return video
+
     def add(files: Mapping[str, VideoSource], progress: Callable[[str], None] = lambda _: None) -> IndexResult:
         """Index files, and report those that cannot be read."""
-        read = functools.partial(options.read_video, engine=engine)
         result = index_files(corpus, engine, files, read, settings, progress)
         for problem in result.problems:
             log(f"failed: {problem}")

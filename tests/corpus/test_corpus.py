@@ -66,7 +66,7 @@ def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
     vector = SCENES[1] / np.linalg.norm(SCENES[1])
     first, second, *rest = corpus.search(vector, 5)
     assert {(first.video, round(first.start_s)), (second.video, round(second.start_s))} == {("a", 30), ("b", 30)}
-    assert min(first.probability, second.probability) > 0.9 > rest[0].probability
+    assert min(first.probability, second.probability) > calibration.search(np.array(0.9)) > rest[0].probability
     assert [hit.video for hit in corpus.search(vector, 3, videos=["it's"])] == ["it's"] * 3
     assert {hit.level for hit in corpus.search(vector, 5, level=0)} == {0}
 
@@ -460,7 +460,7 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
     assert result.num_added == 1
     assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
     assert {record.model_key for record in Corpus(corpus.uri).videos()} == {"raw-2"}
-    assert corpus.search(SCENES[1], 2)[0].probability > 0.8
+    assert corpus.search(SCENES[1], 2)[0].probability > calibration.search(np.array(0.8))
 
 
 def test_not_a_corpus(tmp_path):

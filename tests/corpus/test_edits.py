@@ -150,6 +150,19 @@ def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
     assert document["hits"][0]["rests_on"] == "name"
 
 
+def test_index_announces_corrections(corpus, videos, capsys):
+    path = videos / "a.npy"
+    write_edits(path, None, corrected(path))
+    command = ["index", str(path), "--to", corpus.uri, "--model", "raw"]
+    assert "0 added, 1 unchanged" in run(capsys, *command, "--no-edits")
+    app(command, result_action="return_value")
+    printed = capsys.readouterr()
+    assert "1 added, 0 unchanged" in printed.out
+    assert "using 1 correction from a.npy.hiero.json" in printed.err
+    app([*command, "-k", "2"], result_action="return_value")
+    assert "1 correction from a.npy.hiero.json not used, because -k cuts the video anew" in capsys.readouterr().err
+
+
 def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):
     assert run(capsys, "search", corpus.uri, "--like", "a@0:10") == "probably not in these videos (see --all)\n"
     shown = run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
