@@ -174,7 +174,7 @@ def test_annotations_instead_of_edits(files, tmp_path):
 def test_steps_with_names():
     fine = (
         Step("1.0", 0.0, 4.0, 0, parent="0.0", label="a", origin="person"),
-        Step("1.1", 4.0, 6.0, 1, parent="0.0"),
+        Step("1.1", 4.0, 6.0, 1, parent="0.0", label="moved, named by the model", probability=0.8, origin="person"),
         Step("1.2", 6.0, 9.0, 1, parent="0.1", label="b", background=True, origin="person"),
     )
     coarse = (
