@@ -78,7 +78,7 @@ def import_steps(
         Video or feature file that the steps belong to. If FILE holds several videos, the one with
         this name is imported.
     out
-        Output file. Defaults to a file next to the video, where `hiero serve` and `hiero adapt` find it.
+        Output file. Defaults to a file next to the video, where all commands find it.
     replace
         Overwrite existing corrected steps.
     """
