@@ -307,7 +307,8 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
             chosen = [len(spans) - len(queries) + i]
             probability[i, chosen] = present[i]
         else:
-            chosen = nms(spans, probability[i], num)[0] if heard is None else distinct_spans(spans, probability[i], num)
+            row = probability[i]
+            chosen = nms(spans, row, num)[0].tolist() if heard is None else distinct_spans(spans, row, num)
         matches = []
         for j in (j for j in chosen if probability[i, j] > 0):
             match = video.make_match(spans[j], probability[i, j])

@@ -152,7 +152,7 @@ def test_the_commands(film, tmp_path, capsys):
     assert (row["rests_on"], row["matches"][0]["quote"]) == ("speech", UTTERANCES[4].text)
     out, _ = run(capsys, "ask", path, "cut the onion", "-n", "1")
     assert "speech" in out
-    assert "onion" in out.splitlines()[1]
+    assert "onion" in out.splitlines()[2]
     out, err = run(capsys, "ask", path, "cut the onion", "--json", "--no-transcript")
     assert "rests_on" not in out
     run(capsys, "steps", path, "-k", "6", "-o", tmp_path / "out")
