@@ -39,6 +39,13 @@ def test_what_is_not_there_is_refused(photographs):
     assert np.median(present) > max(absent)
 
 
+def test_an_improbable_label_is_no_name(photographs):
+    _, truth, video = photographs
+    assert {step.label for step in video.steps([len(truth)], labels=list(ABSENT)).levels[0]} == {None}
+    (whole,) = video.label(list(ABSENT))
+    assert (whole.label, whole.probability, whole.end_s) == (None, None, video.duration_s)
+
+
 def test_a_corpus_of_it(photographs, tmp_path):
     path, truth, video = photographs
     engine = video.engine
