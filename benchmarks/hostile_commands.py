@@ -131,7 +131,9 @@ def give_odd_options(folder: Path, rng: random.Random) -> None:
     name = rng.choice(sorted(COMMANDS))
     arguments = [files.get(part, part) for part in COMMANDS[name]]
     options = [
-        argument for argument in _find_command(name).assemble_argument_collection() if argument.names[0][0] == "-"
+        argument
+        for argument in _find_command(name).assemble_argument_collection()
+        if argument.names[0].startswith("-") and not UNENDING & set(argument.names)
     ]
     for option in rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3)))):
         arguments.append(rng.choice(option.names))
@@ -219,6 +221,7 @@ def damage_corpus(folder: Path, rng: random.Random) -> None:
         _call(command, folder, {})
 
 
+UNENDING = {"--watch", "--seeds"}  # options that wait for more videos, or train networks
 VARIABLES = (
     "HIERO_HOME",
     "HIERO_WEIGHTS",
