@@ -46,9 +46,7 @@ class TrainingStatus:
     """Progress of a run, for a display."""
 
     step: int
-    num_steps: int
     epoch: int
-    lr: float
     losses: dict[str, float]
     windows_per_s: float
 
@@ -238,7 +236,7 @@ class TrainingLoop(ABC):
         for name, value in {**losses, "lr": lr, "windows_per_s": windows_per_s}.items():
             write_scalar(f"train/{name}", value, self.step_number)
         epoch = (self.step_number - 1) // self.steps_per_epoch + 1
-        on_report(TrainingStatus(self.step_number, self.num_steps, epoch, lr, losses, windows_per_s))
+        on_report(TrainingStatus(self.step_number, epoch, losses, windows_per_s))
 
     def _validate(self, write_scalar: Callable[[str, float, int], None], log: Callable[[str], None]) -> None:
         """Score the model, log the scores, and save the model if it is the best so far."""
