@@ -108,7 +108,7 @@ def test_extras(monkeypatch):
 def test_requirements_are_those_of_pyproject():
     requirements = machine.read_requirements()
     assert requirements[""]["torch"] == "2.6"
-    assert requirements["video"]["av"] == "12"
+    assert requirements["video"]["av"] == "18"
     assert "mkdocstrings" in requirements["docs"]  # mkdocstrings[python]>=0.26
 
 
