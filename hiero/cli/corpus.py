@@ -422,6 +422,6 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
         table = plain_table(*columns, right=("from", "to", "sure"))
         for hit in group:
             cells = format_time(hit.start_s), format_time(hit.end_s), format_percent(hit.probability)
-            name, speech = hit.label or hit.step, speech_cells(hit.rests_on, hit.quote)
-            table.add_row(*cells, name, *file_cells(video_files, hit), *speech)
+            speech = speech_cells(hit.rests_on, hit.quote)
+            table.add_row(*cells, hit.title, *file_cells(video_files, hit), *speech)
         results_console(video).print(table)

@@ -139,6 +139,12 @@ class Hit:
         """Build a hit from the HIT_COLUMNS of a row. Old corpora have no `origin`."""
         return cls(**{name: row[name] for name in HIT_COLUMNS if name in row}, probability=float(probability))
 
+    @property
+    def title(self) -> str:
+        """The name of the step, or its number and level as in its id: "Step 3 (fine)" for fine-3."""
+        level, dash, number = self.step.rpartition("-")
+        return self.label or (f"Step {number} ({level})" if dash and number.isdecimal() else f"Step {self.step}")
+
     def overlap(self, other: Hit) -> float:
         """Intersection of two spans of one video as a share of the shorter one."""
         intersection_s = min(self.end_s, other.end_s) - max(self.start_s, other.start_s)

@@ -299,7 +299,7 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     is_named = names.probability > MIN_NAME_PROBABILITY
     present = probability.max(1)
     belief = np.mean([softmax(similarity / temperature) for similarity, temperature in known], axis=0)
-    probability = np.where(_is_short_enough(belief, spans) | is_named, probability, 0.0)
+    probability = np.where(_is_short_enough(belief, spans, probability) | is_named, probability, 0.0)
     probability *= (present / probability.max(1))[:, None]
     answers = []
     for i, query in enumerate(queries):
@@ -331,15 +331,17 @@ def _sight_probability(video: VideoNodes, similarity: np.ndarray, spans: np.ndar
     return np.asarray(present[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
 
 
-def _is_short_enough(belief: np.ndarray, spans: np.ndarray) -> np.ndarray:
+def _is_short_enough(belief: np.ndarray, spans: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """Whether each span may answer each query, (Q, N), given the belief in each node, (Q, T).
 
-    A span that covers nearly all of the video is no answer if a shorter one holds half of its belief.
+    A span that covers nearly all of the video is no answer if a shorter one is more probable or holds
+    half of its belief.
     """
     is_long = spans[:, 1] - spans[:, 0] > MAX_ANSWER_SHARE * belief.shape[1]
     inside = span_sums(belief, spans)
     shorter = np.where(is_long, 0.0, inside).max(1, keepdims=True)
-    return ~is_long | (shorter < MIN_BELIEF_SHARE * inside)
+    is_best = probability > np.where(is_long, 0.0, probability).max(1, keepdims=True)
+    return ~is_long | (is_best & (shorter < MIN_BELIEF_SHARE * inside))
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class TrainingLoop(ABC):
                 if ends_epoch:
                     self._validate(write_scalar, log)
                     meter.restart_clock()  # validation is not training time
-                self.stop = self._any_process(self.stop)
+                self.stop = _any_process(self.fabric, self.stop)
                 if self.stop or time.perf_counter() - saved_s > self.save_every_s or is_last:
                     self.save()
                     saved_s = time.perf_counter()
@@ -214,14 +214,6 @@ class TrainingLoop(ABC):
             best = self.out / BEST_FOLDER
             display.log(f"{best}: the {kind} with the best validation score ({self.best:.3f})")
         display.log(f"{self.out}: the {kind} after the last step\nNext: {command.format(best)}")
-
-    def _any_process(self, flag: bool) -> bool:
-        # All processes must stop at the same step, or some would wait forever.
-        if self.fabric.world_size == 1:
-            return flag
-        total = torch.tensor(float(flag), device=self.fabric.device)
-        torch.distributed.all_reduce(total)
-        return bool(total > 0)
 
     def _report(
         self,
@@ -374,6 +366,15 @@ class TrainingLoop(ABC):
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _any_process(fabric: Any, flag: bool) -> bool:
+    """Whether any process sets the flag. All must stop at the same step, or some would wait forever."""
+    if fabric.world_size == 1:
+        return flag
+    total = torch.tensor(float(flag), device=fabric.device)
+    torch.distributed.all_reduce(total)
+    return bool(total > 0)
 
 
 def _check_finite(loss: float, step: int) -> None:
