@@ -30,7 +30,7 @@ from hiero.engine import Video
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
 from hiero.steps.grounding import score_spans
-from hiero.steps.similarity import label_probabilities, presence_statistics
+from hiero.steps.similarity import presence_statistics
 from hiero.types import Step
 from hiero.vectors import unit_vectors
 
@@ -128,7 +128,6 @@ def judge_labels(samples: list[Sample]) -> Judged:
         video = sample.video
         level = video.steps(len(sample.spans), labels=[]).levels[-1]
         similarity, spans = video.similarity(labels), video.level_spans(level)
-        shares = label_probabilities(similarity, spans)
         means = np.stack([similarity[:, start:end].mean(1) for start, end in spans])
         for row, step in enumerate(level):
             best = int(means[row].argmax())
@@ -138,8 +137,7 @@ def judge_labels(samples: list[Sample]) -> Judged:
                 if text == labels[best]
             )
             right = inside > MIN_LABEL_OVERLAP * (step.end_s - step.start_s)
-            share_odds = np.log(shares[row, best] / max(1 - shares[row, best], 1e-9))
-            judged.add([float(means[row, best]), float(share_odds)], right, sample.is_development)
+            judged.add([float(means[row, best])], right, sample.is_development)
     return judged
 
 
@@ -173,9 +171,9 @@ def text_of(sample: Sample, start_s: float, end_s: float) -> str | None:
     return next((text for start, end, text in sample.spans if start <= middle_s < end), None)
 
 
-def report(title: str, judged: Judged, current: tuple[float, ...], columns: slice = slice(None)) -> None:
+def report(title: str, judged: Judged, current: tuple[float, ...]) -> None:
     """Print the fitted numbers, the errors of both on the held-out half, and how often answers were right."""
-    raw, right = np.array(judged.raw)[:, columns], np.array(judged.right, dtype=float)
+    raw, right = np.array(judged.raw), np.array(judged.right, dtype=float)
     development = np.array(judged.development)
     if development.all() or not development.any():
         print(f"\n{title}: too few videos")
@@ -248,16 +246,13 @@ def main() -> None:
             samples = read_recordings(args.source, args.model, Path(folder))
             report("ask, in the video", judge_presence(samples, rng), calibration.PRESENCE)
             report("search", judge_search(samples, rng), calibration.SEARCH)
-            labels = judge_labels(samples)
-            report("labels, share of the best", labels, (1.0, 0.0), slice(1, 2))
-            report("labels, similarity of the best", labels, calibration.MATCH, slice(0, 1))
-            report("labels, both", labels, (0.0, 1.0, 0.0))
+            report("labels", judge_labels(samples), calibration.LABEL)
             report("like", judge_like(samples), calibration.SAME_STEP)
     else:
         samples = read_clips(args.source)
         report("ask, in the video", judge_presence(samples, rng), calibration.PICTURE_PRESENCE)
         report("search", judge_search(samples, rng), calibration.MATCH)
-        report("labels", judge_labels(samples), calibration.MATCH, slice(0, 1))
+        report("labels", judge_labels(samples), calibration.MATCH)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,9 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-_type_hints = functools.cache(get_type_hints)
+@functools.cache
+def _type_hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _has_type(value: Any, hint: Any) -> bool:

@@ -60,10 +60,11 @@ def embed(
 ) -> None:
     """Enrich backbone features with a model, one file or a whole folder.
 
-    The output holds, for each level such as 0: `level0` (enriched features), `projected0` (the same in
-    the space shared with text), `times0` (the middle of each node in seconds) and, with threads,
-    `threads0` (the thread of each node). In a folder, files already processed by the same model and
-    settings are skipped.
+    Level 0 has one node for each row of the input, and each further level has half as many. The output
+    holds, for each level such as 0: `level0` (enriched features), `projected0` (the same in the space
+    shared with text), `times0` (the middle of each node in seconds) and, with threads, `threads0` (the
+    thread of each node). In a folder, files already processed by the same model and settings are
+    skipped.
 
     **Examples**
 

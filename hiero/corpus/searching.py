@@ -87,11 +87,12 @@ def search_steps(
     num_rows = max(OVERSAMPLING * query.num, 0 if score is None else MIN_SCORED_ROWS)
     columns = ["uid", *HIT_COLUMNS, *(["summary"] if score is not None else [])]
     where = step_filter(query.videos, query.level)
+    length = 1.0 if vector is None else float(np.linalg.norm(vector))
     worded_rows = _rows_of_steps(tables, list(words), columns, vector) if words else []
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
         near = {row["uid"] for row in rows}
-        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score)
+        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score, length)
         if words is not None:
             hits = [words[hit.uid].join(hit) if hit.uid in words else replace(hit, rests_on="pictures") for hit in hits]
         hits = suppress_overlaps(sorted(hits, key=lambda hit: -hit.probability), query.num)
@@ -141,9 +142,12 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
     return best
 
 
-def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None) -> list[Hit]:
-    """Hits of rows with their probability, by their summaries if they have any and otherwise by their `_distance`."""
-    by_distance = calibration.search(np.array([1 - row["_distance"] for row in rows]))
+def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None, length: float) -> list[Hit]:
+    """Hits of rows with their probability, by their summaries if they have any and otherwise by their `_distance`.
+
+    `length` is that of the vector that was searched for.
+    """
+    by_distance = calibration.search(np.array([length * (1 - row["_distance"]) for row in rows]))
     hits = [Hit.from_row(row, probability) for row, probability in zip(rows, by_distance, strict=True)]
     scored = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
     if score is None or not scored:

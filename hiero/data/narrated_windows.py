@@ -78,8 +78,8 @@ class TrainingBatch(NamedTuple):
         """Copy another batch of the same shapes into these tensors, whose addresses a CUDA graph holds."""
         for name, target, value in zip(self._fields, self, source, strict=True):
             if target.shape != value.shape:  # copy_ would broadcast
-                shapes = f"{tuple(value.shape)}, but the step was captured with {tuple(target.shape)}"
-                raise InputError(f"{name} is {shapes}; pad with masked rows or leave out the last batch")
+                shapes = f"{tuple(value.shape)}, but the first batch had {tuple(target.shape)}"
+                raise InputError(f"{name} has shape {shapes}; pad with masked rows or leave out the last batch")
             target.copy_(value, non_blocking=True)
 
     def clone(self) -> TrainingBatch:

@@ -33,7 +33,7 @@ from hiero.steps.grounding import (
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
-from hiero.steps.similarity import label_probabilities, presence_statistics, softmax
+from hiero.steps.similarity import presence_statistics, softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
@@ -260,10 +260,8 @@ class Video(VideoNodes):
         if not labels or not self.engine.has_text:
             return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
         similarity, spans = self.cached_similarity(labels), self.level_spans(level)
-        if self.pictures is None:
-            probabilities = label_probabilities(similarity, spans)
-        else:
-            probabilities = calibration.match(span_means(similarity, spans).T)
+        calibrate = calibration.label if self.pictures is None else calibration.match
+        probabilities = calibrate(span_means(similarity, spans).T)
         best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 

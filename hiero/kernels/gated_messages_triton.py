@@ -142,12 +142,12 @@ ROWS, COLUMNS, SUM_ROWS, SUM_COLUMNS, PHI_SLOPE = map(
 )
 
 
-@jit  # type: ignore[untyped-decorator]
+@jit
 def _leaky_relu(x):  # type: ignore[no-untyped-def]
     return tl.where(x > 0, x, x * PHI_SLOPE)
 
 
-@jit  # type: ignore[untyped-decorator]
+@jit
 def _locate(length):  # type: ignore[no-untyped-def]
     """Nodes and channels of a program, and the video and the index of each node."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -156,7 +156,7 @@ def _locate(length):  # type: ignore[no-untyped-def]
     return row.to(tl.int64), column, row // length, row % length
 
 
-@jit  # type: ignore[untyped-decorator]
+@jit
 def _load_message(at, mask, bias):  # type: ignore[no-untyped-def]
     return _leaky_relu(tl.load(at, mask=mask, other=0.0).to(tl.float32) + bias)
 

@@ -146,7 +146,7 @@ def _load_vector(at, index, size):  # type: ignore[no-untyped-def]
     return tl.load(at + index, mask=index < size, other=0.0)
 
 
-@jit
+@jit  # type: ignore[untyped-decorator]
 def _first_layer(table, hidden_size, HIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
     """The gate of this program, its hidden units, W₁ and b₁."""
     unit = tl.arange(0, HIDDEN)

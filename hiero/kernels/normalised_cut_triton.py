@@ -70,7 +70,7 @@ def _empty_outputs(product: Tensor, numbers: Tensor, *_: object) -> tuple[Tensor
 N, NUM_SWEEPS, LIMIT = map(constexpr, (SIZE, MAX_SWEEPS, TOLERANCE))
 
 
-@jit  # type: ignore[untyped-decorator]
+@jit
 def _normalise(product, kappa):  # type: ignore[no-untyped-def]
     """M = D^−½ S D^−½ with S = exp((cos − 1)/κ), in logs."""
     row, col = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
@@ -85,7 +85,7 @@ def _normalise(product, kappa):  # type: ignore[no-untyped-def]
     return tl.exp(log_s - 0.5 * log_degree[None, :] - 0.5 * row_log_degree[:, None])
 
 
-@jit  # type: ignore[untyped-decorator]
+@jit
 def _decompose(m):  # type: ignore[no-untyped-def]
     """Unordered eigenvalues (N,) of M and eigenvectors in columns (N, N), by one-sided Jacobi on M + I.
 

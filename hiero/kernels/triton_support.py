@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-jit: Any
-constexpr: Any
-
 try:
     import triton
     import triton.language as tl
-    from triton import jit
-    from triton.language import constexpr
-
-    HAS_TRITON = True
 except ImportError:
     triton = tl = None
-    HAS_TRITON = False
 
-    def jit(*_: Any, **__: Any) -> Any:
-        return lambda function: function
+__all__ = ["HAS_TRITON", "constexpr", "jit", "tl", "triton"]
 
-    def constexpr(value: Any) -> Any:
-        return value
+HAS_TRITON = triton is not None
+
+
+def _ignore_kernel(*_: Any, **__: Any) -> Any:
+    return lambda function: function
+
+
+jit: Any = triton.jit if HAS_TRITON else _ignore_kernel
+constexpr: Any = tl.constexpr if HAS_TRITON else lambda value: value

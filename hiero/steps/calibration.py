@@ -13,6 +13,7 @@ PRESENCE = (10.9, -6.8, -3.0)  # of the two statistics of `presence`
 PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for videos with pictures
 MATCH = (15.0, -5.5)
 SEARCH = (8.9, -8.1)
+LABEL = (7.2, -3.7)
 SAME_STEP = (0.64, -6.66)
 # Fitted on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of 3 to 7: most
 # queries about a video are not spoken in it.
@@ -30,6 +31,12 @@ def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndar
     """Probability that a span shows a text, from its similarity with pictures; `log_odds` are prior odds."""
     slope, offset = MATCH
     return _sigmoid(slope * similarity + offset + log_odds)
+
+
+def label(similarity: np.ndarray) -> np.ndarray:
+    """Probability that a label is right for a step, from their similarity without pictures."""
+    slope, offset = LABEL
+    return np.asarray(expit(slope * similarity + offset))
 
 
 def search(similarity: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from hiero.kernels.gated_messages_triton import HAS_TRITON
+from hiero.kernels.triton_support import HAS_TRITON
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"

@@ -81,7 +81,7 @@ def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, messag
 
 def test_inputs_of_another_shape_are_not_broadcast():
     smaller = make_inputs(1, "cpu", num_nodes=120, num_texts=24, width=12)
-    with pytest.raises(InputError, match=r"features is \(1, 120, 12\), but the step was captured with \(2, 120, 12\)"):
+    with pytest.raises(InputError, match=r"features has shape \(1, 120, 12\), but the first batch had \(2, 120, 12\)"):
         inputs().copy_(smaller)
 
 
