@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +140,15 @@ class CorpusReader:
         """
 
         def score(summaries: list[bytes]) -> np.ndarray:
-            return calibration.match(SpanSummaries.from_bytes(summaries).similarity([text])[0])
+            similarity = SpanSummaries.from_bytes(summaries).similarity([text])[0]
+            return calibration.search(similarity, calibration.PICTURE_SEARCH)
 
         query = StepQuery(num, videos, level, exact)
         words = find_words(self.tables, text, query)
-        vector = None if words is not None and not engine.has_text else engine.embed_queries([text])[0]
+        if words is not None and not engine.has_text:
+            return search_steps(self.tables, query, None, None, words)
+        vector = engine.embed_queries([text])[0]
+        query = replace(query, length=float(np.linalg.norm(vector)))
         return search_steps(self.tables, query, vector, score if engine.has_pictures else None, words)
 
     def search(

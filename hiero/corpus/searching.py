@@ -57,6 +57,7 @@ class StepQuery:
     videos: Sequence[str] = ()
     level: int | None = None
     exact: bool = False
+    length: float = 1.0  # of the vector of a text, see `calibration.search`
 
     def __post_init__(self) -> None:
         if self.num < 1:
@@ -87,12 +88,11 @@ def search_steps(
     num_rows = max(OVERSAMPLING * query.num, 0 if score is None else MIN_SCORED_ROWS)
     columns = ["uid", *HIT_COLUMNS, *(["summary"] if score is not None else [])]
     where = step_filter(query.videos, query.level)
-    length = 1.0 if vector is None else float(np.linalg.norm(vector))
     worded_rows = _rows_of_steps(tables, list(words), columns, vector) if words else []
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
         near = {row["uid"] for row in rows}
-        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score, length)
+        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score, query.length)
         if words is not None:
             hits = [words[hit.uid].join(hit) if hit.uid in words else replace(hit, rests_on="pictures") for hit in hits]
         hits = suppress_overlaps(sorted(hits, key=lambda hit: -hit.probability), query.num)
@@ -145,7 +145,7 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
 def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None, length: float) -> list[Hit]:
     """Hits of rows with their probability, by their summaries if they have any and otherwise by their `_distance`.
 
-    `length` is that of the vector that was searched for.
+    `length` is that of the vector of a text.
     """
     by_distance = calibration.search(np.array([length * (1 - row["_distance"]) for row in rows]))
     hits = [Hit.from_row(row, probability) for row, probability in zip(rows, by_distance, strict=True)]

@@ -1,24 +1,27 @@
 """Probabilities that answers are right: every fitted number, and the functions that use them.
 
-`python -m benchmarks.calibration` fits the numbers on the development half of its data and reports
-on the other half how often answers were right that were given a probability. Unless a comment says
-otherwise, the numbers of a function are slopes and an offset of the log-odds.
+The numbers are slopes and an offset of the log-odds. Each was fitted on development data by the
+benchmark beside it. `python -m benchmarks.calibration` reports how often answers were right that were
+given a probability, on data that it did not fit.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-PRESENCE = (10.9, -6.8, -3.0)  # of the two statistics of `presence`
-PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # the same for videos with pictures
-MATCH = (15.0, -5.5)
-SEARCH = (8.9, -8.1)
-LABEL = (7.2, -3.7)
-SAME_STEP = (0.64, -6.66)
-# Fitted on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of 3 to 7: most
-# queries about a video are not spoken in it.
+PRESENCE = (10.9, -6.8, -3.0)  # benchmarks.captaincook4d words
+PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # benchmarks.words score, on all of its few clips
+MATCH = (15.0, -5.5)  # chosen on the same clips, not fitted
+SEARCH = (8.7, -7.8)  # benchmarks.calibration features
+PICTURE_SEARCH = (5.8, -2.7)  # benchmarks.calibration clips
+LABEL = (7.2, -3.7)  # benchmarks.calibration features
+SAME_STEP = (0.64, -6.66)  # benchmarks.same_step --choose, on the first 20 hits of each step
+# benchmarks.speech, on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of
+# 3 to 7: most queries about a video are not spoken in it.
 SPOKEN = (13.5, -7.6)
-SEARCH_THRESHOLD = 0.1  # if all hits of a search are less probable, it is "probably not in these videos"
+# If all hits of a search are less probable, it is "probably not in these videos". Chosen on the clips of
+# benchmarks.calibration: 15 % of such hits were right.
+SEARCH_THRESHOLD = 0.2
 
 
 def presence(statistics: np.ndarray, weights: tuple[float, ...] = PRESENCE) -> np.ndarray:
@@ -28,7 +31,10 @@ def presence(statistics: np.ndarray, weights: tuple[float, ...] = PRESENCE) -> n
 
 
 def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndarray:
-    """Probability that a span shows a text, from its similarity with pictures; `log_odds` are prior odds."""
+    """Probability that the best of many texts names a step, from its similarity with pictures.
+
+    `log_odds` are prior odds.
+    """
     slope, offset = MATCH
     return _sigmoid(slope * similarity + offset + log_odds)
 
@@ -36,16 +42,17 @@ def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndar
 def label(similarity: np.ndarray) -> np.ndarray:
     """Probability that a label is right for a step, from their similarity without pictures."""
     slope, offset = LABEL
-    return np.asarray(expit(slope * similarity + offset))
+    return _sigmoid(slope * similarity + offset)
 
 
-def search(similarity: np.ndarray) -> np.ndarray:
-    """Probability that a step shows a text, in a corpus without pictures.
+def search(similarity: np.ndarray, weights: tuple[float, float] = SEARCH) -> np.ndarray:
+    """Probability that a step of a corpus shows a text.
 
-    The similarity is the cosine of their vectors times the length of the text's vector, which is
-    larger with pictures and class names, whose parts of a step's vector may be empty.
+    With `PICTURE_SEARCH`, the similarity is that with pictures. Otherwise it is the cosine of their
+    vectors times the length of the text's vector, which is larger with pictures and class names, whose
+    parts of a step's vector may be empty.
     """
-    slope, offset = SEARCH
+    slope, offset = weights
     return _sigmoid(slope * similarity + offset)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import logit
 
 from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
@@ -18,7 +19,7 @@ from hiero.corpus import indexing as index_module
 from hiero.corpus import table as table_module
 from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video
 from hiero.corpus.indexing import index_files
-from hiero.corpus.searching import suppress_overlaps
+from hiero.corpus.searching import StepQuery, search_steps, suppress_overlaps
 from hiero.corpus.table import CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
@@ -86,6 +87,14 @@ def test_against_every_step_by_hand(corpus):
     assert [(hit.video, hit.step) for hit in hits] == sorted(scores, key=lambda key: -scores[key])
     expected = calibration.search(np.array(sorted(scores.values(), reverse=True)))
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-3)
+
+
+def test_the_length_of_a_texts_vector_counts(corpus):
+    """Parts of it may have no counterpart in steps without pictures, which makes cosines smaller."""
+    vector = SCENES[1] / np.linalg.norm(SCENES[1])
+    one, two = (search_steps(corpus.tables, StepQuery(1, length=length), vector)[0] for length in (0.5, 1.0))
+    cosine = (logit(one.probability) - calibration.SEARCH[1]) / calibration.SEARCH[0] / 0.5
+    assert two.probability == pytest.approx(float(calibration.search(np.array(cosine))), abs=1e-6)
 
 
 def test_the_same_step_elsewhere(corpus):
