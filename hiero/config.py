@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import tomllib
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ class Config:
     _nested: ClassVar[dict[str, Any]] = {}  # builds the fields that are dataclasses themselves
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
+        for name, hint in _type_hints(type(self)).items():  # type: ignore[arg-type]
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 choices = ", ".join(get_args(hint))
                 raise InputError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
@@ -72,7 +73,7 @@ class Config:
             }
         except TypeError as error:  # an unknown setting of a Clock, which is not a Config
             raise InputError(f"{cls.__name__}: {error}") from error
-        hints = get_type_hints(cls)
+        hints = _type_hints(cls)  # type: ignore[arg-type]
         for name, value in values.items():
             is_infinite = isinstance(value, float) and not math.isfinite(value)
             if name not in nested and (is_infinite or not _has_type(value, hints[name])):
@@ -82,6 +83,9 @@ class Config:
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed."""
         return dataclasses.replace(self, **changes)
+
+
+_type_hints = functools.cache(get_type_hints)  # of a dataclass, which take milliseconds
 
 
 def _has_type(value: Any, hint: Any) -> bool:
