@@ -159,8 +159,11 @@ def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
     belief[0, 15:20] = 9.0  # a peak
     belief /= belief.sum(1, keepdims=True)
     spans_of_all = np.array([[0, 100], [10, 30]])
-    assert _is_short_enough(belief, spans)[0].tolist() == [False, False, True, True]
-    assert _is_short_enough(belief, spans_of_all).tolist() == [[False, True], [True, True]]
+    probability = np.array([[0.9, 0.8, 0.7, 0.1]] * 2)
+    assert _is_short_enough(belief, spans, probability)[0].tolist() == [False, False, True, True]
+    likely, unlikely = np.array([[0.9, 0.5]] * 2), np.array([[0.5, 0.9]] * 2)
+    assert _is_short_enough(belief, spans_of_all, likely).tolist() == [[False, True], [True, True]]
+    assert _is_short_enough(belief, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
 
 
 def test_answers_are_not_the_whole_video(engine, kitchen):
