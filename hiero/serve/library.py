@@ -220,7 +220,7 @@ class Library:
 
     def with_edits(self, entry: Entry, video: Video) -> Video:
         """A view of a video whose answers use the names that people gave to its steps."""
-        edits = self.edits.read(entry) if self.edits.exists(entry) else None
+        edits = self.edits.read(entry)
         if edits is None:
             return video
         edited = copy.copy(video)

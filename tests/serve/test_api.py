@@ -320,6 +320,9 @@ def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):
     second = open_library([str(tmp_path / "moved.mp4")], library.engines)
     with TestClient(create_app(second), base_url="http://localhost") as moved:
         (entry,) = second.entries.values()
+        second.index(entry)
+        answer = moved.get(f"/api/videos/{entry.id}/ask", params={"q": "flox the wemble"}).json()
+        assert answer["rests_on"] == "name"
         assert moved.get(f"/api/videos/{entry.id}/edits").json()["levels"][0]["steps"][0]["label"] == "flox the wemble"
         assert moved.get(f"/api/videos/{entry.id}").json()["edited"]
 
