@@ -201,7 +201,7 @@ def bins(said: np.ndarray) -> Iterator[tuple[float, float, np.ndarray]]:
 
 
 def calibration_error(said: np.ndarray, truth: np.ndarray) -> float:
-    """Expected calibration error: the mean difference between what is said and what is true, over the bins."""
+    """Expected calibration error: stated probabilities against how often answers were right, over bins."""
     return float(sum(abs((said - truth)[inside].sum()) for *_, inside in bins(said)) / len(said))
 
 

@@ -207,7 +207,7 @@ def label(
 
     def label_parts(name: str, video: Video) -> dict[str, Any]:
         """Label and print the parts of one video; returns its JSON document."""
-        announce_edits(video, "" if num_steps is None else "-k divides the video anew")
+        announce_edits(video, "" if num_steps is None else "-k cuts the video anew")
         labelled = video.label(vocabulary, num_steps=num_steps)
         files = video.shown_files
         if not json_:

@@ -85,7 +85,7 @@ def steps(
 
     def find_steps(name: str, video: Video) -> dict[str, Any]:
         """Find, write and print the steps of one video; returns its JSON document."""
-        announce_edits(video, "" if uses_edits else "-k and --method divide the video anew")
+        announce_edits(video, "" if uses_edits else "-k and --method cut the video anew")
         hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
         num_found = len(hierarchy.levels[-1])
         if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:

@@ -118,7 +118,7 @@ def test_edits_of_another_length_are_not_used(kitchen, engine):
 
 
 def test_edits_of_the_previous_version(kitchen, engine):
-    """They lie beside the video, have no content, and no origin: a label without a score is a person's."""
+    """Such files have no content key and no origins; a label without a score is a person's."""
     steps = [
         {"id": "0.0", "start_s": 0.0, "end_s": 50.0, "thread": 0, "label": "open the fridge", "score": 0.8},
         {"id": "0.1", "start_s": 50.0, "end_s": 120.0, "thread": 1, "label": NAME, "score": None},

@@ -1,4 +1,4 @@
-"""Probabilities: more evidence is more probable, and what is said is compared with what is true."""
+"""Probabilities: more evidence is more probable, and calibration is measured correctly."""
 
 from __future__ import annotations
 
