@@ -331,7 +331,7 @@ def test_a_coarse_step_is_split_with_what_it_holds(page, server):
     page.goto(server.url)
     page.wait_for_selector("#videos li")
     levels = page.evaluate("""async () => {
-        const { split } = await import("./edit.js");
+        const { split } = await import("./video/edit.js");
         const step = (id, start_s, end_s, parent) => ({ id, start_s, end_s, parent, thread: 0, children: [] });
         const steps = { duration_s: 10, levels: [
           { steps: [step("0.0", 0, 10, null)] }, { steps: [step("1.0", 0, 10, "0.0")] },

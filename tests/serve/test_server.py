@@ -60,7 +60,7 @@ def test_the_command_opens_a_page(served):
     assert status == 200
     assert b"<title>hiero</title>" in page
     assert {video["name"] for video in json.loads(get(served + "api/videos")[1])["videos"]} == {"tea", "bike"}
-    for name in ("app.js", "timeline.js", "matrix.js", "edit.js", "api.js", "style.css", "icon.svg"):
+    for name in ("app.js", "video/view.js", "collection/view.js", "api.js", "style.css", "icon.svg"):
         assert get(served + name)[0] == 200
     assert "paths" in json.loads(get(served + "openapi.json")[1])
 

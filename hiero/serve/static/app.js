@@ -1,514 +1,98 @@
+// @ts-check
 // The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
-import { $, changeOptions, createCard, createElement, fetchJson, formatCount, formatTime, getJson, percent, sendJson, stepTitle, threadColour, thumbnailUrl } from "./api.js";
-import { Matrix } from "./matrix.js";
-import { Presence, showHistory, showSignIn, showUser } from "./people.js";
-import { Player } from "./player.js";
-import { Timeline } from "./timeline.js";
-import { VideoList } from "./list.js";
-import * as edit from "./edit.js";
+import { getJson } from "./api.js";
+import { collectionView } from "./collection/view.js";
+import { resultsView } from "./collection/results.js";
+import { $, fill, h, icon } from "./dom.js";
+import { showSignIn, showUser } from "./people.js";
+import { hideError, onSignInNeeded, withErrors } from "./shell.js";
+import { changeAddress, readAddress, store } from "./store.js";
+import { t } from "./texts.js";
+import { videoView } from "./video/view.js";
 
-const MAX_SLIDER_STEPS = 200;
-const SLIDER_DELAY_MS = 120;  // delay between the last move of the slider and the request
-const MOVE_S = 1;  // seconds by which "earlier" and "later" move a boundary
-const MAX_SPEECH_BUTTONS = 200;
-const NUM_SIMILAR = 8;  // hits in "This step in other videos"
+/**
+ * A view of the page. show() may be called again with another address; isCurrent says whether the view is still wanted.
+ * @typedef {{ root: HTMLElement, show: (address: Record<string, string>, isCurrent: () => boolean) => Promise<void>, hide: () => void }} View
+ */
 
-const player = new Player($("player"), onTimeChange);
-const state = {
-  server: null,
-  me: null,  // the user and their role
-  video: null,
-  hierarchy: null,
-  undoStack: [],  // hierarchies before each edit
-  view: 0,  // number of the current view; responses for an earlier view are ignored
-  playingThread: null,  // { steps, index }
-  linkedTime: 0,  // time in the address at the last seek; it is not sought again when only the query changes
-  events: null,  // event source of the job that processes the video
-  k: null,  // numbers of steps set by the slider, null for the default
-  saving: Promise.resolve(),
-  version: null,  // version of the loaded edits, null without edits
-  endConflict: null,  // cancels the dialog in which the user chooses between two versions
-};
-const timeline = new Timeline($("timeline"), { onSeek: seek, onSelect: onStepSelected });
-const list = new VideoList(showError), presence = new Presence();
-const matrix = new Matrix($("matrix"), seek);
+/** @type {View[]} */
+const VIEWS = [collectionView, resultsView, videoView];
 
-const readAddress = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-
-function changeAddress(changes, replace = false) {
-  const parameters = Object.entries({ ...readAddress(), ...changes }).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const hash = new URLSearchParams(parameters).toString();
-  if (replace) history.replaceState(null, "", `#${hash}`); else location.hash = hash;
+/** @param {Record<string, string>} address @returns {View} */
+function chooseView({ v, q, all }) {
+  if (q && (all || !v) && store.server?.corpus) return resultsView;
+  return v ? videoView : collectionView;
 }
 
-// Runs a function and shows its error on the page.
-async function withErrors(work) {
-  $("error").hidden = true;
-  try { return await work(); } catch (error) { showError(error); return undefined; }
-}
-
-function showError(error) {
-  if (error.status === 401) { state.me = state.server = null; showSignIn(showView); return; }
-  $("error").textContent = error.message; $("error").hidden = false;
-}
-
-// Views
-
-async function signedIn() {
-  const [me, server] = await Promise.all([getJson("me"), getJson("server")]);
-  Object.assign(state, { me, server });
-  showUser(me);
-  const canEdit = me.role !== "view";
-  $("edit-tools").hidden = !canEdit;
-}
-
-async function showView() {
-  const { v, q, t, all } = readAddress(), view = ++state.view;
+export async function showView() {
+  const number = ++store.view, isCurrent = () => number === store.view, address = readAddress();
   await withErrors(async () => {
-    if (!state.me) await signedIn();
-    if (view !== state.view) return;
-    $("where-label").hidden = !state.server.corpus;
-    $("query").value = q ?? "";
-    $("everywhere").checked = Boolean(all) || !v;
-    for (const id of ["list", "results", "one"]) $(id).hidden = true;
-    list.hide();
-    if (!v || all) presence.stop();
-    if (v !== state.video?.id) { state.events?.close(); state.events = null; }
-    if (!v || all) player.pause();
-    if (q && (all || !v) && state.server.corpus) await showResults(q, view);
-    else if (v) await showVideo(v, { q, t: Number(t) || 0 }, view);
-    else {
-      document.title = "hiero";
-      state.video = null;
-      await list.show(state.server, state.me);
-      if (view !== state.view) return;
-      // A single video is opened directly.
-      if (list.total === 1 && !state.server.corpus && !$("filter").value) { changeAddress({ v: list.videos[0].id }, true); await showView(); return; }
-      if (q) throw new Error("Open a video to search in it. To search all videos at once, create a corpus with: hiero index VIDEO… --to CORPUS");
+    if (!store.me || !store.server) {
+      const [me, server] = await Promise.all([getJson("me"), getJson("server")]);
+      Object.assign(store, { me, server });
+      showUser(me);
     }
+    if (!isCurrent()) return;
+    const chosen = chooseView(address);
+    showSearch(address);
+    for (const view of VIEWS) if (view !== chosen) { view.root.hidden = true; view.hide(); }
+    await chosen.show(address, isCurrent);
   });
 }
 
-// Learns from all corrections and shows the changed names.
-async function learn() {
-  $("learn").disabled = true; $("learn-progress").hidden = false; $("learn-status").textContent = ""; $("learned").replaceChildren();
-  try {
-    let job = await sendJson("POST", "learn");
-    while (["waiting", "running"].includes(job.state)) {
-      await new Promise(resolve => setTimeout(resolve, 300));
-      job = await getJson(`jobs/${job.id}`);
-      $("learn-progress").max = job.duration_s || 1;
-      $("learn-progress").value = job.done_s;
-    }
-    if (job.state !== "done") throw new Error(job.message || "Learning was stopped.");
-    showLearned(await getJson("learn"));
-  } catch (error) {
-    $("learn-status").textContent = error.message;
-  } finally {
-    $("learn").disabled = false; $("learn-progress").hidden = true;
-  }
+/** @param {Record<string, string>} address */
+function showSearch({ v, q, all }) {
+  $("where-label").hidden = !store.server?.corpus || !v;
+  $("query").value = q ?? "";
+  $("everywhere").checked = Boolean(all) || !v;
 }
 
-function showLearned({ num_names, num_steps, num_videos, num_named_anew, videos }) {
-  $("learn-status").textContent = `Learned ${formatCount(num_names, "name")} from ${formatCount(num_steps, "step")} in ${formatCount(num_videos, "video")}. `
-    + (num_named_anew ? `${formatCount(num_named_anew, "step")} in other videos got a new name:` : "No steps in other videos were renamed.");
-  $("learned").replaceChildren(...videos.map(({ id, video, steps }) => createElement("li", {},
-    createElement("strong", { textContent: video }),
-    createElement("ul", {}, ...steps.map(step => createElement("li", {},
-      createElement("a", { href: `#v=${id}&t=${step.start_s.toFixed(1)}`, textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }),
-      ` ${step.before ?? "unnamed"} → `, createElement("strong", { textContent: step.after ?? "unnamed" })))))));
-}
-$("learn").onclick = learn;
-
-async function showResults(q, view) {
-  const hits = await getJson(`search?q=${encodeURIComponent(q)}`);
-  if (view !== state.view) return;
-  document.title = `${q} · hiero`;
-  $("results").hidden = false;
-  const likely = hits.filter(isLikely);
-  $("results-title").textContent = likely.length ? `Results for “${q}” in all videos` : `“${q}” is probably not in these videos`;
-  showLikely("hits", likely, hits, shown => $("hits").replaceChildren(...shown.map(hit => createHitCard(hit, q))));
+function buildFrame() {
+  $("skip").textContent = t("app.skip");
+  $("theme").append(icon("theme"), h("span", { class: "hidden" }, t("app.theme")));
+  $("theme").title = t("app.theme");
+  $("error-close").append(icon("close"), h("span", { class: "hidden" }, t("app.close")));
+  fill($("search"),
+    h("div", { class: "search-box" }, icon("search"), h("label", { class: "hidden", for: "query" }, t("search.label")),
+      h("input", { id: "query", type: "search", maxLength: 500, autocomplete: "off", placeholder: t("search.placeholder"), list: "suggestions" }),
+      h("datalist", { id: "suggestions" })),
+    h("label", { class: "check", id: "where-label", hidden: true }, h("input", { type: "checkbox", id: "everywhere" }), t("search.everywhere")));
+  $("main").append(...VIEWS.map(view => view.root));
 }
 
-// Shows the likely results, and a button that shows all of them if there are no likely ones.
-function showLikely(id, likely, all, show) {
-  const button = $(`${id}-all`);
-  button.hidden = likely.length > 0 || !all.length;
-  button.onclick = () => { button.hidden = true; show(all); };
-  show(likely);
+function toggleTheme() {
+  const { dataset } = document.documentElement;
+  const isDark = dataset.theme ? dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  dataset.theme = isDark ? "light" : "dark";
+  try { localStorage.setItem("theme", dataset.theme); } catch { /* private windows */ }
+  dispatchEvent(new Event("themechange"));
 }
 
-const isLikely = hit => hit.probability >= state.server.search_threshold;
-
-const createHitCard = (hit, q) => createCard(
-  hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
-  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, stepTitle(hit.label, /\d+$/.exec(hit.step)?.[0] ?? hit.step),
-  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${percent(hit.probability)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
-
-async function showVideo(id, { q, t }, view) {
-  const video = await getJson(`videos/${id}`);
-  if (view !== state.view) return;
-  $("one").hidden = false;
-  document.title = `${video.name} · hiero`;
-  const isNew = state.video?.id !== id;
-  state.video = video;
-  $("name").textContent = video.name;
-  if (isNew) { resetVideo(video); presence.watch(id, state.me); }
-  if (!video.read) { if (isNew) showUnread(); return; }
-  if (isNew || !state.hierarchy) await loadSteps(view);
-  if (view !== state.view) return;
-  if (t && (isNew || t !== state.linkedTime)) seek(t, false);
-  state.linkedTime = t;
-  if (q) await showAnswers(q, view); else { timeline.showMatches([]); $("answers").replaceChildren(); $("answers-title").hidden = $("answers-all").hidden = true; }
+/** @param {Event} event */
+function submitSearch(event) {
+  event.preventDefault();
+  const isEverywhere = $("everywhere").checked && store.server?.corpus;
+  changeAddress({ q: $("query").value.trim() || null, all: isEverywhere && readAddress().v ? "1" : null, ...(isEverywhere ? {} : { t: null }) });
 }
 
-// Clears what was shown for the previous video and loads this one into the player.
-function resetVideo(video) {
-  $("player").hidden = !video.playable;
-  $("still").hidden = video.playable;
-  if (video.playable) player.open(video.id, video.files, Number(readAddress().t) || 0); else player.close();
-  state.endConflict?.();
-  state.hierarchy = null; state.undoStack = []; state.playingThread = null;
-  timeline.clear(); matrix.clear();
-  timeline.files = video.files;
-  $("threads").replaceChildren(); $("answers").replaceChildren(); $("same").replaceChildren();
-  $("answers-title").hidden = $("answers-all").hidden = $("same-title").hidden = true;
-}
-
-// Processing of new videos
-
-function showUnread(text = "This video has not been processed yet.") {
-  $("reading").hidden = false;
-  $("reading-text").textContent = text;
-  $("progress").hidden = true; $("read").hidden = state.me.role === "view"; $("stop").hidden = true;
-}
-
-async function readVideo() {
-  await withErrors(async () => {
-    const job = await sendJson("POST", `videos/${state.video.id}/read`);
-    $("read").hidden = true; $("stop").hidden = false; $("progress").hidden = false;
-    $("stop").onclick = () => withErrors(() => sendJson("DELETE", `jobs/${job.id}`));
-    const id = state.video.id, events = new EventSource(`api/jobs/${job.id}/events`);
-    state.events = events;
-    events.onmessage = event => {
-      if (state.video?.id !== id) { events.close(); return; }
-      const { state: jobState, done_s, duration_s, message } = JSON.parse(event.data);
-      $("progress").max = duration_s || 1;
-      if (duration_s) $("progress").value = done_s; else $("progress").removeAttribute("value");  // an indeterminate progress bar
-      $("reading-text").textContent = jobState === "running" ? `Processing: ${formatTime(done_s)}${duration_s ? ` of ${formatTime(duration_s)}` : ""}` : "Waiting in the queue …";
-      if (jobState === "done") { events.close(); $("reading").hidden = true; state.video = null; showView(); }
-      if (jobState === "failed" || jobState === "cancelled") { events.close(); showUnread(message || "Processing was stopped. The results so far are kept."); }
-    };
-    events.onerror = () => { events.close(); if (state.video?.id === id) showUnread("The connection was lost. Processing may still continue; please try again."); };
-  });
-}
-
-// Steps
-
-async function loadSteps(view) {
-  $("reading").hidden = true;
-  const { id, edited, truth } = state.video;
-  const { body: hierarchy, version } = await fetchJson(`videos/${id}/${edited ? "edits" : "steps"}`);
-  const extraRows = [];
-  const speech = mergeSpeech(await getJson(`videos/${id}/transcript`), hierarchy.duration_s);
-  if (speech.length) extraRows.push({ name: "Speech", steps: speech, className: "speech" });
-  if (truth) extraRows.push({ name: "Annotated", steps: (await getJson(`videos/${id}/truth`)).map((step, i) => ({ ...step, thread: i })) });
-  for (const model of state.server.models.slice(1)) {
-    const other = await getJson(`videos/${id}/steps?model=${encodeURIComponent(model)}`);
-    extraRows.push({ name: model, steps: other.levels.at(-1).steps });
-  }
-  if (view !== state.view) return;
-  timeline.extraRows = extraRows;
-  state.version = edited ? version : null;
-  showHierarchy(hierarchy);
-  const slider = $("k");
-  slider.max = Math.max(1, Math.min(MAX_SLIDER_STEPS, Math.floor(hierarchy.duration_s / 2), hierarchy.max_steps ?? MAX_SLIDER_STEPS));
-  slider.value = $("k-now").value = hierarchy.levels.at(-1).steps.length;
-  $("revert").hidden = !edited;
-  state.k = null;
-  enableSlider(!edited);
-  if (state.server.exports && $("export").length === 1) $("export").append(...state.server.exports.map(name => createElement("option", { value: name, textContent: name })));
-  loadHistory();
-  matrix.show(id, hierarchy.duration_s, () => state.video?.id === id);
-}
-
-// Loads the edit history if it is open.
-function loadHistory() {
-  $("history").hidden = !state.server.history;
-  if (!state.server.history || !$("history").open) return;
-  const { id } = state.video;
-  showHistory(id, {
-    canEdit: state.me.role !== "view", version: () => state.version, onError: showError,
-    onRestored: () => { state.video = null; showView(); },
-  });
-}
-
-// Utterances as a row of the timeline. Neighbours that are too narrow to click are joined.
-function mergeSpeech(utterances, duration) {
-  const merged = [];
-  for (const utterance of utterances) {
-    const last = merged.at(-1);
-    if (last && utterance.end_s - last.start_s < duration / MAX_SPEECH_BUTTONS) { last.end_s = Math.max(last.end_s, utterance.end_s); last.text += ` ${utterance.text}`; } else merged.push({ ...utterance });
-  }
-  return merged;
-}
-
-function showHierarchy(hierarchy) {
-  state.hierarchy = hierarchy;
-  timeline.show(hierarchy, { video: state.video.id, pictures: state.video.pictures });
-  timeline.showTime(currentTime());
-  const level = hierarchy.levels.length - 1, threads = new Map();
-  for (const step of hierarchy.levels[level].steps) threads.set(step.thread, [...(threads.get(step.thread) ?? []), step]);
-  $("threads").replaceChildren(...[...threads].map(([thread, steps]) => {
-    const seconds = steps.reduce((sum, step) => sum + step.end_s - step.start_s, 0);
-    const button = createElement("button", { type: "button", "aria-pressed": "false" },
-      createElement("i", { style: `background:${threadColour(thread)}` }),
-      createElement("span", { textContent: steps[0].label || `Thread ${thread + 1}` }),
-      createElement("small", { textContent: `${steps.length} × · ${formatTime(seconds)}` }));
-    button.title = "Play all steps of this thread";
-    button.onclick = () => toggleThread(button, steps, thread, level);
-    return createElement("li", {}, button);
-  }));
-}
-
-// The slider is disabled for edited steps.
-function enableSlider(enabled) {
-  $("k").disabled = !enabled;
-  $("k").title = enabled ? "" : "These steps were edited. Discard all edits to change the number of steps.";
-}
-
-// Loads as many steps as the slider says. The two coarser levels have a half and a quarter of them.
-async function cutAgain() {
-  const k = Number($("k").value), view = state.view;
-  $("k-now").value = k;
-  const counts = [...new Set([Math.max(1, Math.round(k / 4)), Math.max(1, Math.round(k / 2)), k])].join(",");
-  await withErrors(async () => {
-    const hierarchy = await getJson(`videos/${state.video.id}/steps?k=${counts}`);
-    if (view !== state.view || Number($("k").value) !== k) return;
-    if (state.video.edited) return;
-    state.undoStack = []; $("undo").disabled = true; state.k = counts;
-    showHierarchy(hierarchy);
-  });
-}
-
-function toggleThread(button, steps, thread, level) {
-  const wasPressed = button.getAttribute("aria-pressed") === "true";
-  for (const other of $("threads").querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
-  if (wasPressed) { stopThread(); player.pause(); return; }
-  seek(steps[0].start_s);  // comes first because it stops another thread
-  state.playingThread = { steps, index: 0 };
-  timeline.highlightThread(thread, level);
-  button.setAttribute("aria-pressed", "true");
-  player.play().catch(() => {});
-}
-
-function stopThread() {
-  state.playingThread = null;
-  timeline.highlightThread(null);
-  for (const button of $("threads").querySelectorAll("button")) button.setAttribute("aria-pressed", "false");
-}
-
-function onStepSelected(step) {
-  for (const id of ["rename", "split", "merge", "earlier", "later"]) $(id).disabled = false;
-  $("now").textContent = `${stepTitle(step.label, timeline.byId.get(step.id).index + 1)} · ${formatTime(step.start_s)} – ${formatTime(step.end_s)}${placeInFiles(step.start_s)}`;
-  if (state.video.indexed) showSimilarSteps(step);
-}
-
-async function showSimilarSteps(step) {
-  const { view } = state, middle = (step.start_s + step.end_s) / 2, { level } = timeline.byId.get(step.id);
-  try {
-    const { hits } = await getJson(`search/like?video=${encodeURIComponent(state.video.name)}&t=${middle.toFixed(1)}&n=${NUM_SIMILAR}&level=${level}`);
-    if (view !== state.view || timeline.selectedId !== step.id) return;
-    const likely = hits.filter(isLikely);
-    $("same-title").hidden = !likely.length;
-    $("same").replaceChildren(...likely.map(hit => createHitCard(hit, "")));
-  } catch { $("same-title").hidden = true; $("same").replaceChildren(); }  // for example if the video has been removed from the corpus
-}
-
-// Time
-
-// The file and the time in it of a moment. Empty if the video is a single file.
-function placeInFiles(time) {
-  const files = state.video?.files ?? [], file = files.findLast(file => file.start_s <= time + 1e-6);
-  return files.length > 1 && file ? ` · in ${file.name} at ${formatTime(time - file.start_s)}` : "";
-}
-
-const currentTime = () => state.video?.playable ? player.currentTime : Number($("still").dataset.time || 0);
-
-function seek(time, remember = true) {
-  if (state.playingThread) stopThread();
-  state.linkedTime = Number(time.toFixed(1));
-  if (state.video?.playable) player.currentTime = time;
-  else { $("still").dataset.time = time; onTimeChange(time); }
-  if (remember) changeAddress({ t: time.toFixed(1) }, true);
-}
-
-function onTimeChange(time) {
-  timeline.showTime(time); matrix.showTime(time);
-  const { playingThread } = state;
-  if (playingThread && !player.paused && time >= playingThread.steps[playingThread.index].end_s - 0.05) {
-    playingThread.index++;
-    if (playingThread.index < playingThread.steps.length) player.currentTime = playingThread.steps[playingThread.index].start_s;
-    else { player.pause(); stopThread(); }
-  }
-}
-
-// Search in a video
-
-async function showAnswers(q, view) {
-  const answer = await getJson(`videos/${state.video.id}/ask?q=${encodeURIComponent(q)}&n=5`);
-  if (view !== state.view) return;
-  $("answers-title").hidden = false;
-  $("answers-title").textContent = answer.present ? `Results for “${q}”` : `“${q}” is probably not in this video`;
-  showLikely("answers", answer.present ? answer.matches : [], answer.matches, matches => {
-    timeline.showMatches(matches);
-    $("answers").replaceChildren(...matches.map(createAnswer));
-  });
-}
-
-function createAnswer(match) {
-  const button = createElement("button", { type: "button" }, createElement("span", { textContent: `${formatTime(match.start_s)} – ${formatTime(match.end_s)}` }), createElement("small", { textContent: `${match.rests_on ? `${match.rests_on} · ` : ""}${percent(match.probability)}` }));
-  if (match.quote) button.title = `“${match.quote}”`;
-  button.onclick = () => { for (const other of $("answers").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button); seek(match.start_s); };
-  return createElement("li", {}, button);
-}
-
-// Edits
-
-// Saves run one after the other, each on top of the previous one.
-function queueSave(work) {
-  state.saving = state.saving.then(() => withErrors(work));
-  return state.saving;
-}
-
-function applyEdit(change) {
-  return queueSave(async () => {
-    if (!timeline.selectedId) throw new Error("Select a step on the timeline first.");
-    const before = state.hierarchy;
-    await save(change(before, timeline.selectedId), () => state.undoStack.push(before));
-  });
-}
-
-async function save(hierarchy, onSaved) {
-  const { video } = state;
-  const isSaved = await changeEdits(version => fetchJson(`videos/${video.id}/edits`, changeOptions("PUT", hierarchy, version)));
-  if (!isSaved || state.video?.id !== video.id) return;  // another video is open now
-  state.video.edited = true;
-  onSaved();
-  $("revert").hidden = false; $("undo").disabled = !state.undoStack.length;
-  enableSlider(false);
-  showHierarchy(hierarchy);
-  $("saved").textContent = state.server.history ? "Saved." : "Saved next to the video.";
-  loadHistory();
-}
-
-// Sends a change of the edits. If someone else has changed them in the meantime, the user chooses a version. Returns whether
-// the change was saved.
-async function changeEdits(send) {
-  const { id } = state.video;
-  for (let { version } = state; ;) {
-    try {
-      ({ version } = await send(version));
-      if (state.video?.id === id) state.version = version;
-      return true;
-    } catch (error) {
-      if (error.status !== 412) throw error;
-      ({ version } = error);
-      if (await chooseMine(version)) continue;
-      state.video.edited = version !== null; state.undoStack = []; $("undo").disabled = true;
-      await loadSteps(state.view);
-      $("saved").textContent = "Loaded their version. Your change was not saved.";
-      return false;
-    }
-  }
-}
-
-// Asks which version to keep. Fails if another video is opened instead.
-async function chooseMine(theirVersion) {
-  const { name } = state.video;
-  $("conflict-text").textContent = theirVersion === null
-    ? "Someone else has discarded the edits of this video in the meantime. Your change is not saved yet."
-    : "Someone else has edited this video in the meantime. Your change is not saved yet.";
-  $("conflict").hidden = false;
-  $("take-theirs").focus();
-  try {
-    return await new Promise((resolve, reject) => {
-      $("keep-mine").onclick = () => resolve(true);
-      $("take-theirs").onclick = () => resolve(false);
-      state.endConflict = () => reject(new Error(`${name}: your last change was not saved because someone else had edited the video.`));
-    });
-  } finally { $("conflict").hidden = true; state.endConflict = null; }
-}
-
-$("rename").onclick = () => applyEdit((hierarchy, id) => {
-  const label = prompt("New name of this step", timeline.byId.get(id).step.label ?? "");
-  if (label === null) throw new Error("The step was not renamed.");
-  return edit.rename(hierarchy, id, label.trim());
+buildFrame();
+onSignInNeeded(() => {
+  store.me = store.server = null;
+  for (const view of VIEWS) { view.root.hidden = true; view.hide(); }
+  showSignIn(showView);
 });
-$("split").onclick = () => applyEdit((hierarchy, id) => edit.split(hierarchy, id, currentTime()));
-$("merge").onclick = () => applyEdit((hierarchy, id) => edit.merge(hierarchy, id));
-$("earlier").onclick = () => applyEdit((hierarchy, id) => edit.moveStart(hierarchy, id, -MOVE_S));
-$("later").onclick = () => applyEdit((hierarchy, id) => edit.moveStart(hierarchy, id, MOVE_S));
-$("undo").onclick = () => queueSave(async () => {
-  const before = state.undoStack.at(-1);
-  if (before) await save(before, () => state.undoStack.pop());
-});
-$("revert").onclick = () => queueSave(async () => {
-  const { id } = state.video;
-  const isSent = await changeEdits(version => fetchJson(`videos/${id}/edits`, changeOptions("DELETE", undefined, version)));
-  if (!isSent || state.video?.id !== id) return;
-  state.video.edited = false; state.undoStack = []; $("undo").disabled = true;
-  await loadSteps(state.view);
-  $("saved").textContent = "All edits were discarded.";
-});
-$("export").onchange = event => { if (event.target.value) location.assign(`api/videos/${state.video.id}/export/${event.target.value}${state.k ? `?k=${state.k}` : ""}`); event.target.value = ""; };
-
-$("history").ontoggle = () => { if (state.video) loadHistory(); };
-$("link").onclick = async () => {
-  changeAddress({ t: currentTime().toFixed(1) }, true);
-  // Without access to the clipboard, the link is in the address bar.
-  try { await navigator.clipboard.writeText(location.href); $("saved").textContent = "Link copied."; } catch { $("saved").textContent = `Link to this moment: ${location.href}`; }
-};
-
-// Uploads
-
-$("file").onchange = event => {
-  const file = event.target.files[0];
-  if (!file) return;
-  const request = new XMLHttpRequest();  // unlike fetch, it reports progress
-  request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
-  request.upload.onprogress = ({ loaded, total }) => { $("sent").hidden = false; $("sent").value = loaded / total; };
-  request.onloadend = () => {
-    $("sent").hidden = true; event.target.value = "";
-    let body = {};
-    try { body = JSON.parse(request.responseText); } catch { /* an empty response */ }
-    if (request.status === 201) location.hash = `v=${body.id}`;
-    else withErrors(() => { throw new Error(body.error || "The upload failed. Please try again."); });
-  };
-  request.send(file);
-};
-
-// Events
-
-let sliderTimer = 0;
-$("k").oninput = () => { $("k-now").value = $("k").value; clearTimeout(sliderTimer); sliderTimer = setTimeout(cutAgain, SLIDER_DELAY_MS); };
-$("read").onclick = readVideo;
-$("search").onsubmit = event => { event.preventDefault(); changeAddress({ q: $("query").value.trim() || null, all: $("everywhere").checked && state.server.corpus ? "1" : null }); };
-// These two are handled here because the part of the address after # is the state of the page.
-$("skip").onclick = event => { event.preventDefault(); $("main").focus(); };
-$("home").onclick = event => { event.preventDefault(); location.hash = ""; };
-$("theme").onclick = () => {
-  const { theme } = document.documentElement.dataset;
-  const isDark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  document.documentElement.dataset.theme = isDark ? "light" : "dark";
-  try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch { /* private windows */ }
-};
 try { const theme = localStorage.getItem("theme"); if (theme) document.documentElement.dataset.theme = theme; } catch { /* private windows */ }
+$("theme").onclick = toggleTheme;
+$("error-close").onclick = hideError;
+$("search").onsubmit = submitSearch;
+// These two are handled here because the part of the address after # is the state of the page.
+$("skip").onclick = (/** @type {Event} */ event) => { event.preventDefault(); $("main").focus(); };
+$("home").onclick = (/** @type {Event} */ event) => { event.preventDefault(); location.hash = ""; };
 document.addEventListener("keydown", event => {
-  if (event.target.closest("input, select, textarea, video")) return;
-  if (event.key === "/") { event.preventDefault(); $("query").focus(); }
-  else if (event.key === " " && (event.target.closest("#timeline") || !event.target.closest("button, a")) && state.video?.playable) { event.preventDefault(); player.paused ? player.play() : player.pause(); }
-  else if (["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key) && event.target === document.body && state.hierarchy && !$("one").hidden) timeline.onKey(event);
+  const target = /** @type {Element} */ (event.target);
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  $("query").focus();
 });
 addEventListener("hashchange", showView);
 showView();

@@ -1,68 +1,44 @@
-// Sign-in, other editors of a video, and the edit history.
-import { $, changeOptions, createElement, fetchJson, formatCount, getJson, sendJson } from "./api.js";
+// @ts-check
+// Signing in, and the user in the header.
+import { sendJson } from "./api.js";
+import { $, fill, h } from "./dom.js";
+import { t } from "./texts.js";
 
-const PRESENCE_MS = 15000;
-
-// Shows the sign-in form, and calls back after a successful sign-in.
+/**
+ * Shows the sign-in form, and calls back after a successful sign-in.
+ * @param {() => void} onSignedIn
+ */
 export function showSignIn(onSignedIn) {
-  for (const id of ["list", "results", "one"]) $(id).hidden = true;
-  $("sign-in").hidden = false;
-  $("token").focus();
-  $("sign-in-form").onsubmit = async event => {
+  $("sign-in")?.remove();
+  const token = h("input", { id: "token", class: "field", type: "password", maxLength: 200, autocomplete: "current-password", required: true });
+  const status = h("p", { id: "sign-in-status", role: "alert" });
+  const form = h("form", { class: "stack" },
+    h("label", { for: "token" }, t("sign_in.token")), token,
+    h("button", { type: "submit", class: "button primary" }, t("sign_in.button")), status,
+    h("p", { class: "soft small" }, `${t("sign_in.hint")} `, h("kbd", {}, "hiero serve token add NAME --state FOLDER")));
+  const section = h("section", { id: "sign-in", class: "narrow stack" }, h("h1", {}, t("sign_in.title")), form);
+  form.onsubmit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     try {
-      await sendJson("POST", "sign-in", { token: $("token").value.trim() });
-      $("token").value = ""; $("sign-in").hidden = true; $("sign-in-status").textContent = "";
+      await sendJson("POST", "sign-in", { token: token.value.trim() });
+      section.remove();
       onSignedIn();
-    } catch (error) { $("sign-in-status").textContent = error.message; $("token").select(); }
+    } catch (error) {
+      status.textContent = /** @type {Error} */ (error).message;
+      token.select();
+    }
   };
+  $("main").append(section);
+  token.focus();
 }
 
-// Shows the user in the header.
+/**
+ * Shows the user in the header.
+ * @param {import("./store.js").User} me
+ */
 export function showUser(me) {
   $("user").hidden = !me.sign_in;
-  $("user-name").textContent = `${me.name} (${me.role})`;
-  $("sign-out").onclick = async () => { await sendJson("POST", "sign-out"); location.reload(); };
-}
-
-// Regularly tells the server that this video is open for editing, and shows who else has it open.
-export class Presence {
-  constructor() { this.timer = 0; this.video = null; }
-
-  watch(video, me) {
-    this.stop();
-    if (me.role === "view") return;
-    this.video = video;
-    const beat = async () => {
-      try {
-        const { editing } = await sendJson("POST", `videos/${video}/presence`), others = editing.filter(name => name !== me.name);
-        if (this.video !== video) return;
-        $("editing").textContent = others.length ? `${others.join(", ")} ${others.length > 1 ? "are" : "is"} also editing this video.` : "";
-      } catch { /* try again next time */ }
-      if (this.video === video) this.timer = setTimeout(beat, PRESENCE_MS);
-    };
-    beat();
-  }
-
-  stop() { clearTimeout(this.timer); this.video = null; $("editing").textContent = ""; }
-}
-
-// Lists the saves of a video, each with a button that restores it.
-export async function showHistory(id, { canEdit, version, onRestored, onError }) {
-  try {
-    const saves = await getJson(`videos/${id}/history`);
-    $("saves").replaceChildren(...saves.map((save, i) => {
-      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? formatCount(save.num_steps, "step") : "all edits discarded";
-      const row = createElement("li", {}, `${when} · ${save.user || "file next to the video"} · ${what} `);
-      if (canEdit && i) {
-        const button = createElement("button", { type: "button", textContent: "Restore", "aria-label": `Restore the version of ${when}` });
-        button.onclick = async () => {
-          try { await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version())); onRestored(); } catch (error) { onError(error); }
-        };
-        row.append(button);
-      }
-      return row;
-    }));
-    if (!saves.length) $("saves").replaceChildren(createElement("li", { textContent: "No edits have been saved yet." }));
-  } catch (error) { onError(error); }
+  const signOut = h("button", { id: "sign-out", type: "button", class: "button quiet" }, t("app.sign_out"));
+  signOut.onclick = async () => { await sendJson("POST", "sign-out"); location.reload(); };
+  fill($("user"), h("span", { id: "user-name" }, `${me.name} (${me.role})`), signOut);
 }

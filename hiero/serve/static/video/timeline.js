@@ -1,5 +1,8 @@
 // The timeline: rows are levels, colours are threads. Hovering shows a thumbnail, a click seeks, arrow keys move.
-import { $, createElement, formatTime, levelName, stepTitle, threadColour, thumbnailUrl } from "./api.js";
+import { thumbnailUrl } from "../api.js";
+import { $ } from "../dom.js";
+import { formatTime, levelName, stepTitle, threadColour } from "../format.js";
+import { createElement } from "../legacy.js";
 
 const NUM_TICKS = 6;  // ticks of the time axis after 0
 const TOOLTIP_MARGIN = 8;  // pixels between the tooltip and the step or the edge of the window

@@ -1,5 +1,5 @@
 // The similarity matrix in tiles. A click seeks to the moment, and the current moment is marked.
-import { fetchTile } from "./api.js";
+import { fetchTile } from "../api.js";
 
 const TILE_SIZE = 128;  // as in video_routes.py
 const ZOOM = 2;  // at most 512 rows, in 4 tiles

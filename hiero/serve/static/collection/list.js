@@ -1,5 +1,8 @@
 // The list of videos, filtered, sorted and paged by the server, and the jobs that process them.
-import { $, createCard, createElement, formatCount, formatTime, getJson, sendJson, thumbnailUrl } from "./api.js";
+import { getJson, sendJson, thumbnailUrl } from "../api.js";
+import { $ } from "../dom.js";
+import { formatTime } from "../format.js";
+import { createCard, createElement, formatCount } from "../legacy.js";
 
 const NUM_LISTED = 60;  // videos per page
 const TYPING_DELAY_MS = 200;

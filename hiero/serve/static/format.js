@@ -1,0 +1,64 @@
+// @ts-check
+// Times, numbers and colours as people read them.
+import { t } from "./texts.js";
+
+/**
+ * m:ss, or h:mm:ss for an hour or more.
+ * @param {number} seconds
+ */
+export function formatTime(seconds) {
+  const s = Math.round(seconds), m = Math.floor(s / 60);
+  const minutes = m < 60 ? `${m}` : `${Math.floor(m / 60)}:${String(m % 60).padStart(2, "0")}`;
+  return `${minutes}:${String(s % 60).padStart(2, "0")}`;
+}
+
+/** @param {{ start_s: number, end_s: number }} span */
+export const formatSpan = ({ start_s, end_s }) => `${formatTime(start_s)} – ${formatTime(end_s)}`;
+
+/**
+ * A probability as a whole percentage.
+ * @param {number} probability
+ */
+export const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
+
+/**
+ * How sure hiero is, in words.
+ * @param {number} probability
+ */
+export function certainty(probability) {
+  if (probability >= 0.8) return t("sure.very");
+  if (probability >= 0.5) return t("sure.likely");
+  if (probability >= 0.25) return t("sure.maybe");
+  return t("sure.unlikely");
+}
+
+/**
+ * The name of a step, or its number in its level, which counts from 1.
+ * @param {string | null | undefined} label
+ * @param {number | string} number
+ */
+export const stepTitle = (label, number) => label || t("step.unnamed", { number });
+
+/**
+ * @param {number} level 0 is the coarsest
+ * @param {number} numLevels
+ */
+export function levelName(level, numLevels) {
+  if (numLevels === 1) return t("level.only");
+  if (level === 0) return t("level.coarse");
+  if (level === numLevels - 1) return t("level.fine");
+  return numLevels === 3 ? t("level.medium") : t("level.other", { number: level + 1, total: numLevels });
+}
+
+// Hues of the first threads, far apart and calm side by side; later ones are a golden angle apart.
+const HUES = [258, 152, 42, 330, 205, 95, 295, 18, 180, 70];
+
+/**
+ * The colour of a thread. All colours have about the same lightness: white text on them has a contrast of at least 4.5,
+ * and they stand out from the light and from the dark background by at least 3.
+ * @param {number} thread
+ */
+export function threadColour(thread) {
+  const hue = HUES[thread] ?? (thread * 137.508 + 30) % 360;
+  return `oklch(${thread % 2 ? 0.53 : 0.5} ${thread < HUES.length ? 0.12 : 0.1} ${hue})`;
+}
