@@ -19,11 +19,12 @@ from hiero.evaluation.own_videos import (
     run_own_videos,
 )
 from tests.evaluation.simulated import save_identity_model, write_own_videos
+from tests.waiting import PATIENCE_S
 
 FEW_DRAWS = EvalOptions(num_draws=5)
 
 
-# Processes take seconds to start: all tests here share two, with a model and its home.
+# Processes take seconds to start: as few as possible are started, and all tests share a model and its home.
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +46,16 @@ def cases(model, data):
     return cases
 
 
-@pytest.fixture(scope="module")
-def processes(model):
-    with CaseProcesses(str(model), 2) as processes:
-        yield processes
-
-
-def test_tables_are_those_of_threads(cases, processes):
+def test_tables_are_those_of_threads_and_errors_come_back(cases, model):
     done: list[str] = []
-    tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append, processes)
-    assert tables == evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3)
-    assert sorted(done) == sorted(case.video.path.stem for case in cases)
-
-
-def test_errors_come_back(cases, processes):
-    with pytest.raises(ValueError, match="no such case"):
+    waiting = []
+    with pytest.raises(ValueError, match="no such case"), CaseProcesses(str(model), 2) as processes:
+        tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append, processes)
+        assert tables == evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3)
+        assert sorted(done) == sorted(case.video.path.stem for case in cases)
+        waiting.append(processes.score(_sleep, cases[0]))
         map_cases(_fail, cases, processes=processes)
+    assert waiting[0].done()  # the error does not wait for what is begun
 
 
 def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypatch):
@@ -83,14 +78,6 @@ def test_the_report_of_several_processes(model, data, monkeypatch):
     assert reports[0].tables == reports[1].tables
 
 
-def test_an_error_does_not_wait_for_what_is_begun(cases, model):
-    processes = CaseProcesses(str(model), 2)
-    waiting = [processes.score(_sleep, case) for case in cases[:2]]
-    with pytest.raises(ValueError, match="no such case"), processes:
-        map_cases(_fail, cases[:1])
-    assert all(future.done() for future in waiting)
-
-
 def test_who_cannot_start_processes_does_without(model, monkeypatch):
     assert start_processes(str(model), 1) is None
     monkeypatch.setattr("hiero.evaluation.cases.CaseProcesses", _refuse)
@@ -102,7 +89,7 @@ def _refuse(*_):
 
 
 def _sleep(case):
-    time.sleep(60)
+    time.sleep(2 * PATIENCE_S)
 
 
 def _fail(case):
