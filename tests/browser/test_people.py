@@ -11,7 +11,7 @@ from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import ROLES, token_digest
 from tests.browser.conftest import run_server
-from tests.browser.test_page import open_video, rows, screenshot, wait_until
+from tests.browser.video_page import boxes, click_step, open_video, screenshot, wait_steps, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -98,7 +98,7 @@ def test_a_link_to_a_moment_that_a_colleague_opens(page, server, browser):
     colleague = browser.new_context().new_page()
     colleague.problems = []
     sign_in(colleague, server, "view", address, forget=False)
-    colleague.wait_for_selector("#timeline .row button")
+    colleague.wait_for_selector("#timeline .track[data-to]")
     wait_until(colleague, "document.getElementById('player').currentTime >= 11.9")
     colleague.context.close()
 
@@ -139,12 +139,14 @@ def test_the_queue(page, server, release):
 def test_history_and_who_else_is_there(page, server, browser):
     sign_in(page, server, "edit")
     open_video(page, server)
-    page.on("dialog", lambda dialog: dialog.accept("first name"))
-    rows(page).last.locator("button").first.click()
+    click_step(page, 0)
     page.click("#rename")
+    page.fill(".rename input", "first name")
+    page.keyboard.press("Enter")
     page.wait_for_selector("#saved:has-text('Saved.')")
+    before = len(boxes(page))
     page.click("#merge")
-    wait_until(page, "document.querySelectorAll('#timeline .row').length > 0")
+    wait_steps(page, before - 1)
     page.click("#history summary")
     page.wait_for_selector("#saves li:nth-child(2)")
     assert "anna" in page.locator("#saves li").first.inner_text()
@@ -154,7 +156,6 @@ def test_history_and_who_else_is_there(page, server, browser):
     other.wait_for_selector("#editing:has-text('anna is also editing')")
     other.context.close()
     screenshot(page, "history")
-    merged = rows(page).last.locator("button").count()
     page.click("#saves li:nth-child(2) button")
-    wait_until(page, f"document.querySelectorAll('#timeline .row:not(.extra):last-of-type button').length != {merged}")
+    wait_steps(page, before)
     page.wait_for_selector("#saves li:nth-child(3)")

@@ -1,54 +1,95 @@
+// @ts-check
 // The player: one timeline over all files of a video. It opens the file at a moment and continues with the next one.
+import { fileUrl } from "../api.js";
 
 export class Player {
-  // onTime is called with the current time in seconds whenever it changes.
+  /** @type {string | null} */ id = null;
+  /** @type {import("./types.js").VideoFile[]} */ files = [];
+  part = 0;
+  /** @type {number | null} start time in a file that is being opened, otherwise null */ target = null;
+  resume = false;
+
+  /**
+   * @param {HTMLVideoElement} element
+   * @param {(time: number) => void} onTime called with the current time in seconds whenever it changes
+   */
   constructor(element, onTime) {
     this.element = element;
-    this.close();
+    this.onTime = onTime;
     for (const event of ["timeupdate", "seeked"]) element.addEventListener(event, () => { if (this.target === null) onTime(this.currentTime); });
+    element.addEventListener("play", () => this.everyFrame());
     element.addEventListener("loadedmetadata", () => this.onLoaded());
     element.addEventListener("ended", () => { if (element.ended && this.part + 1 < this.files.length) this.openPart(this.part + 1, 0, true); });
+  }
+
+  // "timeupdate" comes four times a second, which would make the cursor jump.
+  everyFrame() {
+    if (this.element.paused || this.target !== null) return;
+    this.onTime(this.currentTime);
+    requestAnimationFrame(() => this.everyFrame());
   }
 
   get paused() { return this.element.paused && !this.resume; }
   get currentTime() { return (this.files[this.part]?.start_s ?? 0) + (this.target ?? this.element.currentTime); }
 
   set currentTime(time) {
-    let part = this.files.length - 1;
-    while (part > 0 && this.files[part].start_s > time + 1e-6) part--;
-    const inFile = Math.max(0, time - this.files[part].start_s);
+    const { part, inFile } = this.locate(time);
     if (part !== this.part) this.openPart(part, inFile, !this.element.paused);
     else if (this.target !== null) this.target = inFile;  // the file is still being opened
     else this.element.currentTime = inFile;
   }
 
-  // files: [{ start_s, duration_s, name }] in time order.
+  /** The file of a time, and the time in it. @param {number} time */
+  locate(time) {
+    let part = this.files.length - 1;
+    while (part > 0 && this.files[part].start_s > time + 1e-6) part--;
+    return { part, inFile: Math.max(0, time - (this.files[part]?.start_s ?? 0)) };
+  }
+
+  /** The address of the file of a span, and the span in it. @param {{ start_s: number, end_s: number }} span */
+  clip({ start_s, end_s }) {
+    if (!this.id) return null;
+    const { part, inFile } = this.locate(start_s);
+    return { src: fileUrl(this.id, part, this.files.length), start_s: inFile, end_s: inFile + end_s - start_s };
+  }
+
+  /** @param {string} id @param {import("./types.js").VideoFile[]} files in time order @param {number} time */
   open(id, files, time = 0) {
-    this.id = id; this.files = files; this.part = -1;
+    this.id = id;
+    this.files = files;
+    this.part = -1;
     this.openPart(0, 0, false);
     if (time) this.currentTime = time;
   }
 
   close() {
-    this.id = null; this.files = []; this.part = 0;
-    this.target = null;  // start time in a file that is being opened, otherwise null
-    this.resume = false;
+    Object.assign(this, { id: null, files: [], part: 0, target: null, resume: false });
     this.element.removeAttribute("src");
   }
 
+  /** @param {number} part @param {number} time @param {boolean} resume */
   openPart(part, time, resume) {
-    this.part = part; this.target = time; this.resume = resume;
-    this.element.src = `api/videos/${this.id}/file${this.files.length > 1 ? `?part=${part}` : ""}`;
+    this.part = part;
+    this.target = time;
+    this.resume = resume;
+    this.element.src = fileUrl(this.id ?? "", part, this.files.length);
     this.element.load();
   }
 
   onLoaded() {
-    const { target, resume } = this;
-    this.target = null; this.resume = false;
-    if (target) this.element.currentTime = target;
-    if (resume) this.element.play().catch(() => {});
+    const { target, resume, element } = this;
+    this.target = null;
+    this.resume = false;
+    if (element.videoWidth) element.style.setProperty("--ratio", String(element.videoWidth / element.videoHeight));
+    if (target) element.currentTime = target;
+    if (resume) element.play().catch(() => {});
   }
 
-  play() { return this.target === null ? this.element.play() : (this.resume = true, Promise.resolve()); }
+  play() {
+    if (this.target === null) { this.element.play().catch(() => {}); return; }
+    this.resume = true;
+  }
+
   pause() { this.resume = false; this.element.pause(); }
+  toggle() { if (this.paused) this.play(); else this.pause(); }
 }

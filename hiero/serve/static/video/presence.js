@@ -1,48 +1,65 @@
-// Other editors of a video, and the edit history.
+// @ts-check
+// Who else edits a video, and the history of its edits.
 import { changeOptions, fetchJson, getJson, sendJson } from "../api.js";
-import { $ } from "../dom.js";
-import { createElement, formatCount } from "../legacy.js";
+import { fill, h } from "../dom.js";
+import { showError } from "../shell.js";
+import { store } from "../store.js";
+import { t } from "../texts.js";
 
 const PRESENCE_MS = 15000;
 
-// Regularly tells the server that this video is open for editing, and shows who else has it open.
+/** Regularly tells the server that a video is open for editing, and shows who else has it open. */
 export class Presence {
-  constructor() { this.timer = 0; this.video = null; }
+  /** @param {HTMLElement} root */
+  constructor(root) {
+    this.root = root;
+    this.timer = 0;
+    /** @type {string | null} */
+    this.video = null;
+  }
 
-  watch(video, me) {
+  /** @param {string} video */
+  watch(video) {
     this.stop();
-    if (me.role === "view") return;
+    if (!store.canEdit) return;
     this.video = video;
     const beat = async () => {
       try {
-        const { editing } = await sendJson("POST", `videos/${video}/presence`), others = editing.filter(name => name !== me.name);
+        const { editing } = await sendJson("POST", `videos/${video}/presence`);
         if (this.video !== video) return;
-        $("editing").textContent = others.length ? `${others.join(", ")} ${others.length > 1 ? "are" : "is"} also editing this video.` : "";
+        const others = editing.filter((/** @type {string} */ name) => name !== store.me?.name);
+        this.root.textContent = others.length ? t("presence.others", { n: others.length, names: others.join(", ") }) : "";
       } catch { /* try again next time */ }
       if (this.video === video) this.timer = setTimeout(beat, PRESENCE_MS);
     };
     beat();
   }
 
-  stop() { clearTimeout(this.timer); this.video = null; $("editing").textContent = ""; }
+  stop() {
+    clearTimeout(this.timer);
+    this.video = null;
+    this.root.textContent = "";
+  }
 }
 
-// Lists the saves of a video, each with a button that restores it.
-export async function showHistory(id, { canEdit, version, onRestored, onError }) {
+/**
+ * Lists the saves of a video, each with a button that restores it.
+ * @param {HTMLElement} root @param {string} id @param {{ version: () => string | null, onRestored: () => void }} options
+ */
+export async function showHistory(root, id, { version, onRestored }) {
   try {
     const saves = await getJson(`videos/${id}/history`);
-    $("saves").replaceChildren(...saves.map((save, i) => {
-      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? formatCount(save.num_steps, "step") : "all edits discarded";
-      const row = createElement("li", {}, `${when} · ${save.user || "file next to the video"} · ${what} `);
-      if (canEdit && i) {
-        const button = createElement("button", { type: "button", textContent: "Restore", "aria-label": `Restore the version of ${when}` });
-        button.onclick = async () => {
-          try { await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version())); onRestored(); } catch (error) { onError(error); }
-        };
-        row.append(button);
-      }
-      return row;
+    fill(root, ...saves.map((/** @type {any} */ save, /** @type {number} */ i) => {
+      const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? t("count.steps", { n: save.num_steps }) : t("history.discarded");
+      const restore = h("button", { type: "button", class: "button", "aria-label": t("history.restore_label", { when }) }, t("history.restore"));
+      restore.onclick = async () => {
+        try {
+          await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version()));
+          onRestored();
+        } catch (error) { showError(error); }
+      };
+      return h("li", { class: "bar" }, h("span", { class: "grow" }, `${when} · ${save.user || t("history.file")} · ${what}`), store.canEdit && i ? restore : null);
     }));
-    if (!saves.length) $("saves").replaceChildren(createElement("li", { textContent: "No edits have been saved yet." }));
-  } catch (error) { onError(error); }
+    if (!saves.length) fill(root, h("li", {}, t("history.empty")));
+  } catch (error) { showError(error); }
 }

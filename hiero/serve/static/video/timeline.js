@@ -1,140 +1,212 @@
-// The timeline: rows are levels, colours are threads. Hovering shows a thumbnail, a click seeks, arrow keys move.
-import { thumbnailUrl } from "../api.js";
-import { $ } from "../dom.js";
-import { formatTime, levelName, stepTitle, threadColour } from "../format.js";
-import { createElement } from "../legacy.js";
+// @ts-check
+// The timeline: a row per level, per question, and per other source of steps, drawn on a canvas. It shows a part of the
+// video, chosen by zooming and panning or on the map of the whole video below it. Data goes in, events come out.
+import { fill, h, icon } from "../dom.js";
+import { formatTime, levelName } from "../format.js";
+import { t } from "../texts.js";
+import { Scale } from "./scale.js";
+import { stepAt } from "./steps.js";
+import { drawMap, drawTimeline, readColours } from "./timeline_draw.js";
+import { listenToMap, listenToTimeline } from "./timeline_input.js";
 
-const NUM_TICKS = 6;  // ticks of the time axis after 0
-const TOOLTIP_MARGIN = 8;  // pixels between the tooltip and the step or the edge of the window
+/** @typedef {import("./types.js").StepEntry} StepEntry */
+/**
+ * A row: a level, a question, or an extra one.
+ * @typedef {{ kind: "ruler" | "level" | "question" | "extra", y: number, height: number, level?: number, question?: any, extra?: import("./types.js").ExtraRow }} Row
+ * @typedef {{ onSeek: (time: number) => void, onSelect: (entry: StepEntry) => void, onRename: (id: string, box: DOMRect) => void,
+ *   onMoveStart: (id: string, time: number) => void, onRemoveQuestion: (text: string) => void, onChooseQuestion: (text: string) => void,
+ *   onPoint: (point: { time: number, title: string, x: number, box: DOMRect } | null) => void,
+ *   canEdit: () => boolean, limits: (id: string) => { low: number, high: number } }} TimelineEvents
+ */
+
+const ROW = { ruler: 22, level: 28, question: 18, extra: 20 }, GAP = 3;
+const NEAR_PX = 5;  // pixels at which a boundary can be caught by a mouse
+const NEAR_TOUCH_PX = 18;
 
 export class Timeline {
-  constructor(root, { onSeek, onSelect }) {
-    this.root = root; this.onSeek = onSeek; this.onSelect = onSelect;
+  /** @type {import("./types.js").Hierarchy} */ hierarchy = { duration_s: 0, levels: [] };
+  /** @type {Map<string, StepEntry>} */ entries = new Map();
+  /** @type {import("./types.js").ExtraRow[]} */ extraRows = [];
+  /** @type {import("./types.js").VideoFile[]} */ files = [];
+  /** @type {{ text: string, matches: import("./types.js").Match[] }[]} */ questions = [];
+  /** @type {Row[]} */ rows = [];
+  /** @type {string | null} */ selectedId = null;
+  /** @type {((entry: StepEntry) => boolean) | null} */ filter = null;
+  /** @type {{ id: string, before: number, time: number } | null} */ drag = null;
+  /** @type {StepEntry | null} */ pointed = null;
+  time = 0;
+  height = 0;
+  scale = new Scale(0, 1);
+  isDrawing = false;
+
+  /** @param {HTMLElement} root @param {TimelineEvents} events */
+  constructor(root, events) {
+    this.root = Object.assign(root, { timeline: this });  // for tests and the console
+    this.events = events;
+    this.canvas = h("canvas", {});
+    this.track = h("div", { class: "track", tabIndex: 0, role: "slider", "aria-label": t("timeline.label"), "aria-describedby": "timeline-keys" }, this.canvas);
+    this.gutter = h("div", { class: "gutter" });
+    this.map = h("canvas", { class: "map", title: t("timeline.map") });
+    this.mapName = h("span", { class: "gutter-name", "aria-hidden": "true" }, t("timeline.whole"));
+    root.append(this.gutter, this.track, this.mapName, this.map);
     this.clear();
-    root.addEventListener("keydown", event => this.onKey(event));
+    this.colours = readColours(root);
+    listenToTimeline(this);
+    listenToMap(this);
+    new ResizeObserver(() => this.resize()).observe(this.track);
+    const recolour = () => { this.colours = readColours(root); this.draw(); };
+    addEventListener("themechange", recolour);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   }
 
-  // show() keeps selectedId, matches and extraRows, because it is called after every edit.
   clear() {
-    this.selectedId = null; this.matches = []; this.extraRows = []; this.files = [];
-    this.root.replaceChildren();
+    Object.assign(this, { hierarchy: { duration_s: 0, levels: [] }, entries: new Map(), extraRows: [], files: [], questions: [], rows: [] });
+    Object.assign(this, { selectedId: null, filter: null, drag: null, pointed: null, time: 0, height: 0, scale: new Scale(0, this.scale.width) });
+    this.track.hidden = this.map.hidden = this.mapName.hidden = true;
+    this.gutter.replaceChildren();
   }
 
-  show(hierarchy, { video, pictures }) {
-    this.hierarchy = hierarchy; this.video = video; this.pictures = pictures; this.duration = hierarchy.duration_s;
-    this.buttons = new Map(); this.byId = new Map();
-    this.root.replaceChildren();
-    hierarchy.levels.forEach(({ steps }, level) => {
-      const row = createElement("div", { className: "row", role: "group", "aria-label": levelName(level, hierarchy.levels.length) });
-      steps.forEach((step, index) => {
-        const button = this.stepButton(step, stepTitle(step.label, index + 1));
-        button.tabIndex = -1;
-        button.addEventListener("click", () => { this.select(step.id); this.onSeek(step.start_s); });
-        this.buttons.set(step.id, button);
-        this.byId.set(step.id, { step, level, index });
-        row.append(button);
-      });
-      this.root.append(row);
-    });
-    this.matchRow = createElement("div", { className: "hits", "aria-hidden": "true" });
-    this.root.append(this.matchRow);
-    for (const { name, steps, className } of this.extraRows) this.appendExtraRow(name, steps, className);
-    const axis = createElement("div", { className: "axis", "aria-hidden": "true" });
-    for (let i = 0; i <= NUM_TICKS; i++) axis.append(createElement("span", { textContent: formatTime(this.duration * i / NUM_TICKS), style: `left:${100 * i / NUM_TICKS}%` }));
-    this.cursor = createElement("div", { className: "cursor" });
-    this.root.append(axis, this.cursor);
-    // Boundaries between files.
-    for (const { name, start_s } of (this.files ?? []).slice(1)) {
-      this.root.append(createElement("div", { className: "boundary", title: `${name} starts here`, style: `left:${100 * start_s / this.duration}%` }));
+  /**
+   * Shows steps; called again after every edit, which keeps what is shown and selected.
+   * @param {{ hierarchy: import("./types.js").Hierarchy, entries: Map<string, StepEntry>, extraRows: import("./types.js").ExtraRow[], files: import("./types.js").VideoFile[] }} data
+   */
+  show({ hierarchy, entries, extraRows, files }) {
+    Object.assign(this, { hierarchy, entries, extraRows, files });
+    this.track.hidden = this.map.hidden = this.mapName.hidden = false;
+    if (hierarchy.duration_s !== this.scale.duration) this.scale = new Scale(hierarchy.duration_s, this.scale.width);
+    if (this.selectedId && !entries.has(this.selectedId)) this.selectedId = null;
+    this.layout();
+  }
+
+  /** @param {{ text: string, matches: import("./types.js").Match[] }[]} questions the last one is the newest */
+  showQuestions(questions) {
+    this.questions = questions;
+    this.layout();
+  }
+
+  // Places the rows, and names them beside the canvas.
+  layout() {
+    this.rows = [];
+    let y = 0;
+    const add = (/** @type {Row["kind"]} */ kind, /** @type {any} */ rest = {}) => {
+      this.rows.push({ kind, y, height: ROW[kind], ...rest });
+      y += ROW[kind] + GAP;
+    };
+    add("ruler");
+    this.hierarchy.levels.forEach((_, level) => add("level", { level }));
+    for (const question of this.questions) add("question", { question });
+    for (const extra of this.extraRows) add("extra", { extra });
+    this.height = y;
+    fill(this.gutter, ...this.rows.map(row => this.rowName(row)));
+    this.track.style.height = `${y}px`;
+    this.resize();
+  }
+
+  /** @param {Row} row */
+  rowName(row) {
+    const style = `top:${row.y}px;height:${row.height}px`;
+    if (row.kind === "question") {
+      const { text } = row.question;
+      const remove = h("button", { type: "button", class: "icon-button", "aria-label": t("question.remove", { text }) }, icon("close"));
+      const choose = h("button", { type: "button", class: "question-name ellipsis", title: text }, text);
+      remove.onclick = () => this.events.onRemoveQuestion(text);
+      choose.onclick = () => this.events.onChooseQuestion(text);
+      return h("span", { class: "gutter-name question", style }, choose, remove);
     }
-    this.showMatches(this.matches);
-    if (this.byId.has(this.selectedId)) this.select(this.selectedId);
-    else { this.selectedId = null; this.buttons.get(this.firstStep.id).tabIndex = 0; }  // the Tab key must reach one step
+    const name = row.kind === "level" ? levelName(row.level ?? 0, this.hierarchy.levels.length) : row.extra?.name ?? "";
+    return h("span", { class: `gutter-name ellipsis ${row.kind}`, style, title: name, dataset: row.kind === "level" ? { level: row.level } : {} }, name);
   }
 
-  get firstStep() { return this.hierarchy.levels.at(-1).steps[0]; }
-
-  stepButton(step, text) {
-    const button = createElement("button", { type: "button", textContent: text });
-    button.style.left = `${100 * step.start_s / this.duration}%`;
-    button.style.width = `${100 * (step.end_s - step.start_s) / this.duration}%`;
-    button.style.background = threadColour(step.thread ?? 0);
-    button.setAttribute("aria-label", `${text}, ${formatTime(step.start_s)} to ${formatTime(step.end_s)}`);
-    for (const [enter, leave] of [["mouseenter", "mouseleave"], ["focus", "blur"]]) {
-      button.addEventListener(enter, () => this.showTooltip(button, step, text));
-      button.addEventListener(leave, () => { $("tip").hidden = true; });
+  resize() {
+    const width = this.track.clientWidth;
+    if (!width || !this.height) return;
+    this.scale.width = width;
+    for (const [canvas, height] of [[this.canvas, this.height], [this.map, 20]]) {
+      canvas.width = Math.round(width * devicePixelRatio);
+      canvas.height = Math.round(height * devicePixelRatio);
+      canvas.style.height = `${height}px`;
     }
-    return button;
+    this.draw();
   }
 
-  // Adds a row of annotated steps, of speech, or of another model. Its steps cannot be selected.
-  appendExtraRow(name, steps, className = "") {
-    this.root.append(createElement("div", { className: "row-name", textContent: name }));
-    const row = createElement("div", { className: `row extra ${className}`, role: "group", "aria-label": name });
-    steps.forEach((step, index) => {
-      const button = this.stepButton(step, stepTitle(step.label || step.text, index + 1));
-      button.tabIndex = index ? -1 : 0;
-      button.addEventListener("click", () => this.onSeek(step.start_s));
-      row.append(button);
+  // Draws before the next frame, once, however often it is called.
+  draw() {
+    if (this.isDrawing) return;
+    this.isDrawing = true;
+    requestAnimationFrame(() => {
+      this.isDrawing = false;
+      if (this.track.hidden) return;
+      drawTimeline(this);
+      drawMap(this);
+      this.describe();
     });
-    row.addEventListener("keydown", event => {  // moves within the row
-      const next = { ArrowRight: event.target.nextElementSibling, ArrowLeft: event.target.previousElementSibling }[event.key];
-      if (!["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"].includes(event.key)) return;
-      event.preventDefault(); event.stopPropagation();
-      if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
-    });
-    this.root.append(row);
   }
 
-  showTooltip(button, step, text) {
-    const tooltip = $("tip"), box = button.getBoundingClientRect();
-    tooltip.replaceChildren();
-    if (this.pictures) tooltip.append(createElement("img", { alt: "", src: thumbnailUrl(this.video, (step.start_s + step.end_s) / 2), width: 226 }));
-    tooltip.append(createElement("strong", { textContent: text }), createElement("div", { textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }));
-    tooltip.hidden = false;  // comes first because hidden elements have no size
-    const middle = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
-    const left = Math.min(innerWidth - tooltip.offsetWidth - TOOLTIP_MARGIN, middle - tooltip.offsetWidth / 2);
-    tooltip.style.left = `${Math.max(TOOLTIP_MARGIN, left) + scrollX}px`;
-    tooltip.style.top = `${box.top + scrollY - tooltip.offsetHeight - TOOLTIP_MARGIN}px`;
+  // What screen readers and tests learn about what is drawn.
+  describe() {
+    const { scale, track } = this, entry = this.selected ?? this.entryAt(this.hierarchy.levels.length - 1, this.time);
+    Object.assign(track.dataset, { from: scale.from.toFixed(3), to: scale.to.toFixed(3), time: this.time.toFixed(3) });
+    track.setAttribute("aria-valuemin", "0");
+    track.setAttribute("aria-valuemax", String(Math.round(scale.duration)));
+    track.setAttribute("aria-valuenow", String(Math.round(this.time)));
+    if (!entry) return;
+    const { title, level, step } = entry, name = levelName(level, this.hierarchy.levels.length);
+    const text = t("timeline.value", { title, level: name, start: formatTime(step.start_s), end: formatTime(step.end_s) });
+    if (track.getAttribute("aria-valuetext") !== text) track.setAttribute("aria-valuetext", text);
   }
 
-  select(id, focus = false) {
-    for (const [other, button] of this.buttons) { button.classList.toggle("chosen", other === id); button.tabIndex = other === id ? 0 : -1; }
+  get selected() { return this.selectedId === null ? undefined : this.entries.get(this.selectedId); }
+
+  /** @param {string | null} id */
+  select(id) {
     this.selectedId = id;
-    if (focus) this.buttons.get(id).focus();
-    this.onSelect(this.byId.get(id).step);
+    if (this.selected) this.scale.reveal(this.selected.step.start_s);
+    this.draw();
   }
 
-  // Dims the other threads of a level. null shows all.
-  highlightThread(thread, level) {
-    for (const [id, button] of this.buttons) {
-      const entry = this.byId.get(id);
-      button.classList.toggle("dim", thread !== null && entry.level === level && entry.step.thread !== thread);
-    }
+  /** @param {((entry: StepEntry) => boolean) | null} filter steps that it refuses are dimmed */
+  setFilter(filter) {
+    this.filter = filter;
+    this.draw();
   }
 
-  onKey(event) {
-    const stepsOf = level => this.hierarchy.levels[level]?.steps;
-    const { step, level, index } = this.byId.get(this.selectedId) ?? this.byId.get(this.firstStep.id);
-    let next = null;
-    if (event.key === "ArrowRight") next = stepsOf(level)[index + 1];
-    else if (event.key === "ArrowLeft") next = stepsOf(level)[index - 1];
-    else if (event.key === "ArrowUp") next = this.byId.get(step.parent)?.step;
-    else if (event.key === "ArrowDown") next = stepsOf(level + 1)?.find(child => child.parent === step.id);
-    else if (event.key === "Home") next = stepsOf(level)[0];
-    else if (event.key === "End") next = stepsOf(level).at(-1);
-    else return;
-    event.preventDefault();
-    if (next) { this.select(next.id, true); this.onSeek(next.start_s); }
+  /** @param {number} time @param {boolean} follow whether the part that is shown moves with it */
+  showTime(time, follow = true) {
+    this.time = time;
+    if (follow && !this.drag && time > this.scale.to) this.scale.show(time, time + this.scale.shown);
+    else if (follow && !this.drag) this.scale.reveal(time);
+    this.draw();
   }
 
-  // Marks the matches of a query. The best one is opaque.
-  showMatches(matches) {
-    this.matches = matches;
-    this.matchRow?.replaceChildren(...matches.map(({ start_s, end_s, probability }, rank) => createElement("i", {
-      style: `left:${100 * start_s / this.duration}%;width:${100 * (end_s - start_s) / this.duration}%;opacity:${rank === 0 ? 1 : 0.35 + 0.4 * probability}`,
-    })));
+  /** @param {number} factor @param {number} [x] */
+  zoom(factor, x = this.scale.width / 2) { if (this.scale.zoom(factor, x)) this.draw(); }
+
+  fit() { if (this.scale.fit()) this.draw(); }
+
+  /** @param {number} level @param {number} time */
+  entryAt(level, time) {
+    const steps = this.hierarchy.levels[level]?.steps;
+    return steps?.length ? this.entries.get(stepAt(steps, time).id) : undefined;
   }
 
-  showTime(time) { if (this.cursor) this.cursor.style.left = `${100 * Math.min(1, time / this.duration)}%`; }
+  /**
+   * What lies at a place: the row, the step, and the step whose start can be moved there.
+   * @param {number} x @param {number} y @param {boolean} isTouch
+   */
+  hit(x, y, isTouch = false) {
+    const row = this.rows.find(candidate => y >= candidate.y - 1 && y <= candidate.y + candidate.height + 1) ?? null;
+    const time = this.scale.time(x);
+    if (row?.kind !== "level") return { row, time, entry: undefined, boundary: undefined };
+    const entry = this.entryAt(row.level ?? 0, time), near = isTouch ? NEAR_TOUCH_PX : NEAR_PX;
+    const next = entry && this.entries.get(this.hierarchy.levels[entry.level].steps[entry.index + 1]?.id);
+    const boundary = [entry, next].find(candidate => candidate && candidate.index > 0 && Math.abs(this.scale.x(candidate.step.start_s) - x) <= near);
+    return { row, time, entry, boundary };
+  }
+
+  /** The box of a step on the page, for what is shown over it. @param {StepEntry} entry */
+  boxOf(entry) {
+    const row = this.rows.find(({ kind, level }) => kind === "level" && level === entry.level), track = this.track.getBoundingClientRect();
+    const left = Math.max(0, this.scale.x(entry.step.start_s)), right = Math.min(this.scale.width, this.scale.x(entry.step.end_s));
+    return new DOMRect(track.left + left, track.top + (row?.y ?? 0), Math.max(0, right - left), row?.height ?? 0);
+  }
 }

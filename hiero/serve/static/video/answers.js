@@ -1,0 +1,67 @@
+// @ts-check
+// Questions and their answers: a picture, the time, and how sure hiero is. Data goes in, events come out.
+import { fill, h, icon } from "../dom.js";
+import { certainty, formatSpan, percent } from "../format.js";
+import { t } from "../texts.js";
+import { playOnHover } from "./preview.js";
+
+/** @typedef {import("./types.js").Answer} Answer @typedef {import("./types.js").Match} Match */
+/**
+ * @typedef {{ text: string, answer: Answer, showsAll: boolean }} Question
+ * @typedef {{ onChoose: (match: Match) => void, onAsk: (text: string) => void, onShowAll: (question: Question) => void, pictureUrl: (time: number) => string | null,
+ *   clipOf: (match: Match) => { src: string, start_s: number, end_s: number } | null }} AnswerEvents
+ */
+
+/** The answers of a question that are shown. @param {Question} question */
+export const shownMatches = ({ answer, showsAll }) => answer.present || showsAll ? answer.matches : [];
+
+export class Answers {
+  /** @param {HTMLElement} root @param {AnswerEvents} events */
+  constructor(root, events) {
+    this.root = root;
+    this.events = events;
+  }
+
+  /** @param {Question | undefined} question @param {string[]} suggestions */
+  show(question, suggestions) {
+    fill(this.root, question ? this.createAnswer(question) : h("p", { class: "soft" }, t("answers.none")), this.createSuggestions(question, suggestions));
+  }
+
+  /** @param {Question} question */
+  createAnswer(question) {
+    const { text, answer } = question, matches = shownMatches(question);
+    const title = answer.present ? t("answers.title", { text }) : t("answers.absent", { text });
+    const showAll = h("button", { type: "button", id: "answers-all", class: "button", hidden: matches.length > 0 || !answer.matches.length, onclick: () => this.events.onShowAll(question) }, t("answers.show_guesses"));
+    return h("div", { class: "stack" },
+      h("h2", { id: "answers-title", class: answer.present ? "" : "absent" }, answer.present ? null : icon("search"), title),
+      answer.present ? null : h("p", { class: "soft small" }, t("answers.absent_hint")),
+      h("ol", { id: "answers", class: "stack" }, ...matches.map((match, rank) => h("li", {}, this.createMatch(match, rank)))), showAll);
+  }
+
+  /** @param {Match} match @param {number} rank */
+  createMatch(match, rank) {
+    const url = this.events.pictureUrl((match.start_s + match.end_s) / 2), frame = h("span", { class: "picture" }, url ? h("img", { src: url, alt: "" }) : null);
+    const quote = match.quote ? h("span", { class: "small soft ellipsis" }, `“${match.quote}”`) : null;
+    const button = h("button", { type: "button", class: "answer", "aria-pressed": "false" }, frame,
+      h("span", { class: "chapter-text" },
+        h("strong", { class: "number" }, formatSpan(match)),
+        h("span", { class: "sure", style: `--sure:${match.probability}` }, h("i", { "aria-hidden": "true" }), h("span", { class: "small" }, `${certainty(match.probability)} · ${percent(match.probability)}`)),
+        match.rests_on ? h("span", { class: "small soft" }, t("answers.rests_on", { evidence: match.rests_on })) : null, quote),
+      rank === 0 ? h("span", { class: "badge accent" }, t("answers.best")) : null);
+    button.onclick = () => {
+      for (const other of this.root.querySelectorAll(".answer")) other.setAttribute("aria-pressed", String(other === button));
+      this.events.onChoose(match);
+    };
+    const clip = this.events.clipOf(match);
+    if (clip) playOnHover(button, frame, clip);
+    return button;
+  }
+
+  /** @param {Question | undefined} question @param {string[]} suggestions */
+  createSuggestions(question, suggestions) {
+    const others = suggestions.filter(text => text !== question?.text).slice(0, 6);
+    if (!others.length) return null;
+    return h("div", { class: "suggestions stack" }, h("h3", { class: "soft small" }, t("answers.try")),
+      h("div", { class: "bar" }, ...others.map(text => h("button", { type: "button", class: "chip", onclick: () => this.events.onAsk(text) }, icon("search"), h("span", { class: "ellipsis" }, text)))));
+  }
+}
