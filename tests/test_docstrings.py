@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import inspect
 import re
 from importlib import import_module
@@ -109,12 +110,18 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 
 FILES = sorted(Path(hiero.__file__).parent.rglob("*.py"))
-CLASSES = {
-    node.name: node
-    for file in FILES
-    for node in ast.walk(ast.parse(file.read_text()))
-    if isinstance(node, ast.ClassDef)
-}
+
+
+@functools.cache
+def classes() -> dict[str, ast.ClassDef]:
+    """All classes of the package by name. Not at import: every worker of a run imports this module."""
+    nodes = (node for file in FILES for node in ast.walk(parse(file)))
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def members(node: ast.ClassDef) -> set[str]:
@@ -124,14 +131,16 @@ def members(node: ast.ClassDef) -> set[str]:
     names |= {part.attr for method in methods for part in ast.walk(method) if isinstance(part, ast.Attribute)}
     names |= {method.name for method in methods}
     made_of = (parameters(method) for method in methods if method.name == "__init__")
-    inherited = (members(CLASSES[base.id]) for base in node.bases if isinstance(base, ast.Name) and base.id in CLASSES)
+    inherited = (
+        members(classes()[base.id]) for base in node.bases if isinstance(base, ast.Name) and base.id in classes()
+    )
     return names.union(*made_of, *inherited)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_docstrings_name_arguments_and_fields_that_exist(file):
     stale = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(parse(file)):
         docstring = ast.get_docstring(node) or "" if isinstance(node, DOCUMENTED) else ""
         if isinstance(node, ast.ClassDef):
             stale += {*documented(docstring, "Attributes"), *documented(docstring, "Args")} - members(node)
