@@ -43,7 +43,7 @@ def state_pairs(a, b):
 
 
 def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_path):
-    long = ["epochs=12"]  # some seconds, so that there is a middle to stop in
+    long = ["epochs=8"]  # a second or more, so that there is a middle to stop in
     finish(start(collection, tmp_path / "whole", settings=long))
     out = tmp_path / "parts"
     process = start(collection, out, "--save-every-s", "0", settings=long)
@@ -54,8 +54,9 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     before = (out / STATE_FILE).stat().st_mtime_ns
     wait_until(lambda: process.poll() is not None or any("events" in path.name for path in changed_files(out, before)))
     process.send_signal(signal.SIGINT)  # Ctrl-C: the step ends, all is saved
-    output = finish(process, expected=130) if process.poll() is None else process.communicate()[0]
-    assert "resuming at step" in output
+    output, errors = process.communicate()
+    assert process.returncode in (130, 0), errors  # 0 where it came to its end before the signal
+    assert "resuming at step" in output + errors
     finish(start(collection, out, "--resume", settings=long))
     for name, a, b in state_pairs(tmp_path / "whole", out):
         assert torch.equal(a, b), name
