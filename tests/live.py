@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -106,9 +108,14 @@ class SlowWriter:
 
 
 def free_port(kind=socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for a program that must be told one. It lies below those that the system hands out, so that
+    no connection of another test gets it in between.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class RtspServer:
@@ -122,6 +129,7 @@ class RtspServer:
         self.port = self.listener.getsockname()[1]
         self.requests: list[str] = []
         self.num_played = 0
+        self.played = threading.Event()  # once to its end
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
@@ -173,3 +181,4 @@ class RtspServer:
                 time.sleep(self.pause_s)
         except OSError:
             return
+        self.played.set()

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import free_port
 from tests.optional import program_or_skip
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
@@ -62,14 +62,6 @@ class Upstream(BaseHTTPRequestHandler):
         pass
 
 
-def free_ports(num):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
-
-
 def start_nginx(folder, upstream_port, port, plain_port):
     openssl = program_or_skip("openssl")
     request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -110,7 +102,7 @@ def proxy(request, tmp_path_factory):
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     upstream.seen = threading.Event()
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    port, plain_port = free_ports(2)
+    port, plain_port = free_port(), free_port()
     start = {"nginx": start_nginx, "caddy": start_caddy}[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     folder.chmod(0o755)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.deploy import test_proxies
-from tests.deploy.test_proxies import WAIT_S, free_ports, start_caddy, start_nginx
+from tests.deploy.test_proxies import WAIT_S, start_caddy, start_nginx
+from tests.live import free_port
 from tests.optional import program_or_skip, skip_without
 from tests.processes import start_hiero
 
@@ -38,7 +39,7 @@ def start_proxy(request, tmp_path, monkeypatch):
                 text = text.replace("header_up -Remote-User", f"header_up Remote-User {name}")
             (deploy / file).write_text(text)
         monkeypatch.setattr(test_proxies, "DEPLOY", deploy)
-        port, plain_port = free_ports(2)
+        port, plain_port = free_port(), free_port()
         folder = tmp_path / "proxy"
         folder.mkdir()
         tmp_path.chmod(0o755)

@@ -27,7 +27,7 @@ from hiero.sources import live_source
 from hiero.sources.live_source import GrowingFile, LiveSource, Pipe, Stream
 from tests.films import import_av
 from tests.live import RtspServer, SlowWriter, free_port, install_backbone, write_film
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 av = import_av()
 # That a connection broke off is a message of the reader.
@@ -355,6 +355,7 @@ def test_udp(engine, tmp_path):
     stopped = threading.Event()
 
     def send():
+        wait_until(lambda: f":{port:04X} " in Path("/proc/net/udp").read_text())  # the reader listens
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for start in range(0, len(stream), 7 * 188):
                 sender.sendto(stream[start : start + 7 * 188], ("127.0.0.1", port))
@@ -362,11 +363,11 @@ def test_udp(engine, tmp_path):
                     return
 
     reader = LiveReader(engine, Stream(f"udp://127.0.0.1:{port}", 1.0), message=lines.append)
-    timer = threading.Timer(0.3, send)
-    timer.start()
+    sender = threading.Thread(target=send)
+    sender.start()
     follow(reader)
     stopped.set()
-    timer.join()
+    sender.join()
     assert 8.0 <= reader.finish().video.duration_s <= 13.0
     assert any("connection lost" in line for line in lines)
 
@@ -415,9 +416,8 @@ def test_rtsp(engine, tmp_path):
     server, lines = RtspServer(stream, seconds=16, speed=10.0), []
     source = Stream(f"rtsp://me:secret@127.0.0.1:{server.port}/live?token=secret", 1.0)
     reader = LiveReader(engine, source, message=lines.append)
-    threading.Timer(2.5, server.close).start()
+    threading.Thread(target=lambda: server.played.wait(PATIENCE_S) and server.close(), daemon=True).start()
     follow(reader)
-    server.close()
     assert server.num_played >= 1
     assert "Basic " in server.requests[-1]
     assert any("connection lost" in line for line in lines)

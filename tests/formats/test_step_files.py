@@ -22,6 +22,7 @@ from hiero.formats.rows import frame_span, frame_step, imported_step
 from hiero.formats.subtitles import chapters
 from hiero.speech.transcripts import read_transcript
 from hiero.types import ORIGINS, Hierarchy, Step, link_levels
+from tests.waiting import PATIENCE_S
 
 VIDEO = Path("kitchen.mp4")
 LABELS = st.one_of(
@@ -366,7 +367,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
-    reading.join(timeout=30)
+    reading.join(PATIENCE_S)
     assert messages == [f"{pipe}: a pipe or a device, not a file; write its content to a file first"]
 
 

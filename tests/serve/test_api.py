@@ -429,7 +429,7 @@ def last_event(job):
     async def collect():
         return [event async for event in job_events(job, heartbeat_s=0.1) if event]
 
-    return asyncio.run(asyncio.wait_for(collect(), 10))[-1]
+    return asyncio.run(asyncio.wait_for(collect(), PATIENCE_S))[-1]
 
 
 def test_any_number_watches_a_job():
@@ -444,7 +444,7 @@ def test_any_number_watches_a_job():
         assert [event["state"] for event in await asyncio.gather(*map(anext, streams))] == ["done"] * 200
 
     before = threading.active_count()
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     assert threading.active_count() == before
 
 
@@ -465,7 +465,7 @@ def test_jobs_wait_fail_and_are_cancelled():
     jobs = JobQueue(work)
     first, second = jobs.start("slow"), jobs.start("waits")
     assert jobs.start("slow") is first
-    begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     jobs.cancel(second.id)
     jobs.cancel(first.id)
     assert last_event(second)["state"] == "cancelled"
@@ -591,7 +591,7 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
             assert client.get(f"/api/videos/{tea}/{path}".rstrip("/")).status_code == 200
         assert not any(future.done() for future in slow)
         gate.set()
-        assert {future.result(30).status_code for future in slow} == {200}
+        assert {future.result(PATIENCE_S).status_code for future in slow} == {200}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hiero.errors import InputError
 from hiero.serve.jobs import MAX_ATTEMPTS, JobQueue
 from hiero.serve.state import State
 from hiero.types import ProgressEvent
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def block(release):
@@ -31,7 +31,7 @@ def test_several_at_a_time_and_no_more():
         with lock:
             running.add(video)
             most.append(len(running))
-        release.wait(5)
+        release.wait(PATIENCE_S)
         with lock:
             running.discard(video)
 
@@ -76,7 +76,7 @@ def test_a_job_that_the_server_does_not_survive_is_given_up(tmp_path):
         job.update(state="running", num_attempts=attempt)
         state.save_job(job)  # as a kill leaves it
         release = threading.Event()
-        jobs = JobQueue(lambda video, _: (begun.append(video), release.wait(5)), State(tmp_path))  # noqa: B023
+        jobs = JobQueue(lambda video, _: (begun.append(video), release.wait(PATIENCE_S)), State(tmp_path))  # noqa: B023
         if attempt < MAX_ATTEMPTS:
             wait_until(lambda: len(begun) == attempt)  # noqa: B023
         release.set()

@@ -35,22 +35,22 @@ def test_all_threads_are_used_and_no_more():
     def work():
         running.append(1)
         most.append(len(running))
-        barrier.wait(10)  # passes only where three run at a time
+        barrier.wait(PATIENCE_S)  # passes only where three run at a time
         running.pop()
 
     for future in [pool.submit("a", work) for _ in range(9)]:
-        future.result(10)
+        future.result(PATIENCE_S)
     assert max(most) == 3
 
 
 def test_clients_take_turns():
     pool, begun, gate, order = WorkerPool(1), threading.Event(), threading.Event(), []
     pool.submit("a", lambda: (begun.set(), gate.wait(PATIENCE_S)))
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     futures = [pool.submit(client, lambda client=client: order.append(client)) for client in "aaaaabb"]
     gate.set()
     for future in futures:
-        future.result(10)
+        future.result(PATIENCE_S)
     assert order == list("ababaaa")
 
 
@@ -74,12 +74,13 @@ def test_work_that_nobody_waits_for_is_not_begun():
 
 
 def test_work_that_looks_is_stopped():
-    pool, ended = WorkerPool(1), threading.Event()
+    pool, begun, ended = WorkerPool(1), threading.Event(), threading.Event()
 
     async def run():
         client = Client()
 
         def work():
+            begun.set()
             try:
                 while True:
                     client.context.check_client()
@@ -88,7 +89,7 @@ def test_work_that_looks_is_stopped():
                 ended.set()
 
         task = asyncio.ensure_future(client.context.run(work, pool))
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
         client.left.set()
         with pytest.raises(ClientDisconnect):
             await task

@@ -78,7 +78,7 @@ def test_64_clients_at_once(served):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert answers == [200] * 64
 
 
@@ -173,17 +173,17 @@ def test_a_body_that_never_ends_is_let_go(library, monkeypatch):
         }
 
         async def receive():
-            await anyio.sleep(60)
+            await anyio.sleep(2 * PATIENCE_S)
 
         async def send(message):
             sent.append(message)
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await create_app(library)(scope, receive, send)
 
     thread = threading.Thread(target=anyio.run, args=(run,))  # a loop of its own
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert not any(message.get("status") == 200 for message in sent)
 
