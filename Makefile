@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench docs image-test clean
+.PHONY: setup demo test check check-page bench docs image-test clean
 
 setup: $(READY)
 
@@ -27,7 +27,13 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) check-page
 	$(BIN)/python -m benchmarks.structure --check
+
+# The types of the page: Node.js comes from PyPI, TypeScript from the lock file. The page itself needs neither.
+check-page: setup
+	PATH="$(abspath $(BIN)):$$PATH" npm --prefix tests/browser ci --silent --no-audit --no-fund
+	PATH="$(abspath $(BIN)):$$PATH" npm --prefix tests/browser run --silent check
 
 bench: setup
 	$(BIN)/python -m benchmarks.spectral

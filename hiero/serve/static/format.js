@@ -60,5 +60,5 @@ const HUES = [258, 152, 42, 330, 205, 95, 295, 18, 180, 70];
  */
 export function threadColour(thread) {
   const hue = HUES[thread] ?? (thread * 137.508 + 30) % 360;
-  return `oklch(${thread % 2 ? 0.53 : 0.51} ${thread < HUES.length ? 0.13 : 0.1} ${hue})`;
+  return `oklch(0.535 ${thread < HUES.length ? 0.13 : 0.1} ${hue})`;
 }

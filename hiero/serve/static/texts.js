@@ -4,7 +4,6 @@
 
 const TEXTS = {
   // Everywhere
-  "app.name": "hiero",
   "app.skip": "Skip to main content",
   "app.theme": "Switch between dark and light",
   "app.sign_out": "Sign out",
@@ -13,7 +12,6 @@ const TEXTS = {
   "search.label": "Search",
   "search.placeholder": "Search, for example: cut the onion",
   "search.everywhere": "in all videos",
-  "search.key": "Press / to search",
   "step.unnamed": "Step {number}",
   "level.only": "Steps",
   "level.coarse": "Coarse steps",

@@ -120,6 +120,15 @@ export function moveStart(hierarchy, id, time) {
 }
 
 /**
+ * Moves the start of a step by some seconds.
+ * @param {Hierarchy} hierarchy @param {string} id @param {number} seconds
+ */
+export function shiftStart(hierarchy, id, seconds) {
+  const { steps, index } = find(hierarchy, id);
+  return moveStart(hierarchy, id, steps[index].start_s + seconds);
+}
+
+/**
  * How far the start of a step can be moved: between the neighbours of its boundary on every level that has it.
  * @param {Hierarchy} hierarchy @param {string} id
  */

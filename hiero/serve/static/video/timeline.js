@@ -20,6 +20,7 @@ import { listenToMap, listenToTimeline } from "./timeline_input.js";
  */
 
 const ROW = { ruler: 22, level: 28, question: 18, extra: 20 }, GAP = 3;
+const DESCRIBE_MS = 60;  // screen readers hear where a movement ends
 const NEAR_PX = 5;  // pixels at which a boundary can be caught by a mouse
 const NEAR_TOUCH_PX = 18;
 
@@ -38,6 +39,8 @@ export class Timeline {
   height = 0;
   scale = new Scale(0, 1);
   isDrawing = false;
+  describing = 0;
+  /** @type {{ key: unknown[], canvas: HTMLCanvasElement } | null} what the map shows, except what moves */ mapLayer = null;
 
   /** @param {HTMLElement} root @param {TimelineEvents} events */
   constructor(root, events) {
@@ -138,7 +141,8 @@ export class Timeline {
       if (this.track.hidden) return;
       drawTimeline(this);
       drawMap(this);
-      this.describe();
+      clearTimeout(this.describing);
+      this.describing = setTimeout(() => this.describe(), DESCRIBE_MS);
     });
   }
 

@@ -7,6 +7,7 @@ import { fitText } from "./scale.js";
 
 const FONT = "12px system-ui, sans-serif", RADIUS = 3, DIMMED = 0.18;
 const MIN_TEXT_PX = 26;  // narrower steps show no name
+const PLAIN_PX = 9;  // narrower steps have no round corners, marks or names: there may be hundreds
 const WIDE_SHARE = 0.5;  // an answer over more of the video is only outlined
 /** @type {Map<string, number>} */
 const textWidths = new Map();
@@ -80,6 +81,7 @@ function drawLevel(context, timeline, row) {
 function drawStep(context, timeline, { y, height }, { entry, left, width }) {
   const { colours } = timeline, { step } = entry, isSelected = step.id === timeline.selectedId;
   context.fillStyle = step.background ? colours.strong : threadColour(entry.activity);
+  if (width < PLAIN_PX) { context.fillRect(left, y, width, height); if (!isSelected) return; }
   box(context, left, y, width, height, RADIUS);
   context.fill();
   if (entry === timeline.pointed) { context.fillStyle = "#ffffff22"; context.fill(); }
@@ -183,12 +185,30 @@ function drawCursor(context, { scale, colours, time, height, drag }) {
   context.fill();
 }
 
-/** The finest level of the whole video in small, with a frame around the part that is shown. @param {Timeline} timeline */
-export function drawMap({ map, scale, hierarchy, entries, questions, filter, colours, time }) {
-  const context = /** @type {CanvasRenderingContext2D} */ (map.getContext("2d")), { width, duration } = scale;
+/** The whole video in small, with a frame around the part that is shown. @param {Timeline} timeline */
+export function drawMap(timeline) {
+  const { map, scale, colours, time } = timeline, { width, duration } = scale;
+  const context = /** @type {CanvasRenderingContext2D} */ (map.getContext("2d")), x = (/** @type {number} */ seconds) => seconds / duration * width;
+  const key = [timeline.hierarchy, timeline.questions, timeline.filter, colours, map.width];
+  if (!timeline.mapLayer || key.some((value, i) => value !== timeline.mapLayer?.key[i])) timeline.mapLayer = { key, canvas: drawMapLayer(timeline) };
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.clearRect(0, 0, map.width, map.height);
+  context.drawImage(timeline.mapLayer.canvas, 0, 0);
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-  context.clearRect(0, 0, width, 20);
-  const x = (/** @type {number} */ seconds) => seconds / duration * width;
+  context.fillStyle = colours.cursor;
+  context.fillRect(x(time) - 0.5, 2, 1, 16);
+  context.strokeStyle = colours.ink;
+  context.lineWidth = 1.5;
+  box(context, x(scale.from) + 1, 2, x(scale.to) - x(scale.from) - 2, 16, 4);
+  context.stroke();
+}
+
+/** The finest level and the answers, which stay the same while the timeline moves. @param {Timeline} timeline */
+function drawMapLayer({ map, scale, hierarchy, entries, questions, filter, colours }) {
+  const canvas = document.createElement("canvas"), context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const x = (/** @type {number} */ seconds) => seconds / scale.duration * scale.width;
+  Object.assign(canvas, { width: map.width, height: map.height });
+  context.scale(devicePixelRatio, devicePixelRatio);
   for (const step of hierarchy.levels.at(-1)?.steps ?? []) {
     const entry = /** @type {StepEntry} */ (entries.get(step.id));
     context.globalAlpha = filter && !filter(entry) ? DIMMED : 0.8;
@@ -196,17 +216,9 @@ export function drawMap({ map, scale, hierarchy, entries, questions, filter, col
     context.fillRect(x(step.start_s), 6, Math.max(0.5, x(step.end_s) - x(step.start_s)), 8);
   }
   context.fillStyle = colours.answer;
-  for (const { matches } of questions) {
-    for (const match of matches) {
-      context.globalAlpha = matchOpacity(match.probability);
-      context.fillRect(x((match.start_s + match.end_s) / 2) - 1, 3, 2, 14);
-    }
+  for (const match of questions.flatMap(({ matches }) => matches)) {
+    context.globalAlpha = matchOpacity(match.probability);
+    context.fillRect(x((match.start_s + match.end_s) / 2) - 1, 3, 2, 14);
   }
-  context.globalAlpha = 1;
-  context.fillStyle = colours.cursor;
-  context.fillRect(x(time) - 0.5, 2, 1, 16);
-  context.strokeStyle = colours.ink;
-  context.lineWidth = 1.5;
-  box(context, x(scale.from) + 1, 2, x(scale.to) - x(scale.from) - 2, 16, 4);
-  context.stroke();
+  return canvas;
 }

@@ -1,6 +1,8 @@
 // @ts-check
 // The buttons of the video view: editing above the timeline, the zoom, the number of steps, and exporting.
 import { h, icon } from "../dom.js";
+import { toast } from "../shell.js";
+import { addressWith, changeAddress } from "../store.js";
 import { t } from "../texts.js";
 
 /** @typedef {Record<"rename" | "split" | "merge" | "earlier" | "later" | "undo" | "redo" | "revert" | "zoomIn" | "zoomOut" | "fit", () => void>} Commands */
@@ -58,3 +60,17 @@ const FORMATS = { vtt: "WebVTT", srt: "SubRip", ffmetadata: "ffmpeg", youtube: "
 
 /** The name that people know a format by. @param {string} name */
 const formatName = name => /** @type {Record<string, string>} */ (FORMATS)[name] ?? name;
+
+/**
+ * Copies a link to a moment. Without access to the clipboard, the link is shown and in the address bar.
+ * @param {number} time @param {(text: string) => void} notify
+ */
+export async function copyLink(time, notify) {
+  changeAddress({ t: time.toFixed(1) }, true);
+  const address = new URL(addressWith({}), location.href).href;
+  try {
+    await navigator.clipboard.writeText(address);
+    notify(t("link.copied"));
+    toast(t("link.copied"));
+  } catch { notify(t("link.shown", { address })); }
+}

@@ -3,8 +3,8 @@
 import { getJson, thumbnailUrl } from "../api.js";
 import { $, fill, h } from "../dom.js";
 import { formatSpan, formatTime } from "../format.js";
-import { toast, withErrors } from "../shell.js";
-import { addressWith, changeAddress, readAddress, store } from "../store.js";
+import { withErrors } from "../shell.js";
+import { changeAddress, readAddress, store } from "../store.js";
 import { t } from "../texts.js";
 import { Activities } from "./activities.js";
 import { Asking } from "./asking.js";
@@ -24,7 +24,7 @@ import { indexSteps, repeatedActivities, stepAt, usedNames } from "./steps.js";
 import { Timeline } from "./timeline.js";
 import { onTimelineKey } from "./timeline_input.js";
 import { hideTip, showTip } from "./tip.js";
-import { createExport } from "./toolbar.js";
+import { copyLink, createExport } from "./toolbar.js";
 
 /** @typedef {import("./types.js").StepEntry} StepEntry @typedef {import("./types.js").Hierarchy} Hierarchy */
 
@@ -47,7 +47,7 @@ const commands = {
   earlier: () => moveSelected(-MOVE_S), later: () => moveSelected(MOVE_S),
   undo: () => saves.undo(), redo: () => saves.redo(), revert: () => saves.discard(),
   zoomIn: () => timeline.zoom(1.6), zoomOut: () => timeline.zoom(1 / 1.6), fit: () => timeline.fit(),
-  link: copyLink, recut, tab: showTab,
+  link: () => copyLink(currentTime(), notify), recut, tab: showTab,
 };
 const view = createLayout(commands);
 $("main").append(view.root);
@@ -200,10 +200,7 @@ function changeSelected(change) {
 }
 
 /** @param {number} seconds */
-const moveSelected = seconds => changeSelected((hierarchy, id) => {
-  const step = hierarchy.levels.flatMap(({ steps }) => steps).find(other => other.id === id);
-  return edit.moveStart(hierarchy, id, (step?.start_s ?? 0) + seconds);
-});
+const moveSelected = seconds => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, seconds));
 
 function updateTools() {
   const hasSelection = timeline?.selected !== undefined;
@@ -287,13 +284,6 @@ function showTab(name) {
     view.tabs[tab].tabIndex = tab === name ? 0 : -1;
     view.root.querySelector(`#panel-${tab}`).hidden = tab !== name;
   }
-}
-
-async function copyLink() {
-  changeAddress({ t: currentTime().toFixed(1) }, true);
-  const address = new URL(addressWith({}), location.href).href;
-  // Without access to the clipboard, the link is in the address bar.
-  try { await navigator.clipboard.writeText(address); notify(t("link.copied")); toast(t("link.copied")); } catch { notify(t("link.shown", { address })); }
 }
 
 listenToKeys({
