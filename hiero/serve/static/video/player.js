@@ -12,10 +12,12 @@ export class Player {
   /**
    * @param {HTMLVideoElement} element
    * @param {(time: number) => void} onTime called with the current time in seconds whenever it changes
+   * @param {(ratio: number) => void} onShape called with the width of the picture divided by its height
    */
-  constructor(element, onTime) {
+  constructor(element, onTime, onShape) {
     this.element = element;
     this.onTime = onTime;
+    this.onShape = onShape;
     for (const event of ["timeupdate", "seeked"]) element.addEventListener(event, () => { if (this.target === null) onTime(this.currentTime); });
     element.addEventListener("play", () => this.everyFrame());
     element.addEventListener("loadedmetadata", () => this.onLoaded());
@@ -80,7 +82,7 @@ export class Player {
     const { target, resume, element } = this;
     this.target = null;
     this.resume = false;
-    if (element.videoWidth) element.style.setProperty("--ratio", String(element.videoWidth / element.videoHeight));
+    if (element.videoWidth) this.onShape(element.videoWidth / element.videoHeight);
     if (target) element.currentTime = target;
     if (resume) element.play().catch(() => {});
   }

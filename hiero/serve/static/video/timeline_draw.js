@@ -72,7 +72,7 @@ function drawLevel(context, timeline, row) {
     const entry = /** @type {StepEntry} */ (entries.get(step.id));
     const isDim = filter !== null && !filter(entry);
     context.globalAlpha = isDim ? DIMMED : 1;
-    drawStep(context, timeline, row, { entry, left, width: Math.max(1, right - left - 1) });
+    drawStep(context, timeline, row, { entry, left, width: Math.max(1, right - left - (right - left > 4 ? 1 : 0)) });
     context.globalAlpha = 1;
   }
 }

@@ -52,7 +52,7 @@ const commands = {
 const view = createLayout(commands);
 $("main").append(view.root);
 
-const player = new Player(view.player, onTimeChange);
+const player = new Player(view.player, onTimeChange, ratio => view.root.style.setProperty("--ratio", String(ratio)));
 const canEdit = () => store.canEdit && Boolean(state.hierarchy);
 const pictureAt = (/** @type {number} */ time) => state.video?.pictures ? thumbnailUrl(state.video.id, time) : null;
 const timeline = new Timeline(view.timeline, {
@@ -105,6 +105,7 @@ export const videoView = {
     state.video = video;
     if (isNew) reset(video);
     view.root.classList.toggle("unread", !video.read);
+    view.root.classList.toggle("no-picture", !video.playable && !video.pictures);
     if (!video.read) { if (isNew) await reading.show(v); return; }
     if (isNew || !state.hierarchy) await loadSteps(isCurrent);
     if (!isCurrent()) return;
