@@ -117,6 +117,12 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
         changed = np.flatnonzero((nearest == first) | (nearest == second))
         nearest[changed] = distances[changed].argmin(1)
         least[changed] = distances[changed, nearest[changed]]
+        sizes[second] = 0
+        if 2 * np.count_nonzero(sizes) < len(sizes):  # half of the rows are empty: continue without them
+            kept = sizes > 0
+            row = np.cumsum(kept) - 1
+            distances, sizes, least = distances[np.ix_(kept, kept)], sizes[kept], least[kept]
+            nearest, member_of = row[nearest[kept]], row[member_of]
     number = {cluster: i for i, cluster in enumerate(dict.fromkeys(member_of.tolist()))}
     return [number[cluster] for cluster in member_of.tolist()]
 
