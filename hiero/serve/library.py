@@ -81,10 +81,10 @@ class OpenVideos:
                 del cached[next(iter(cached))]
         return hierarchy
 
-    def known_steps(self, video: Video) -> list[Hierarchy]:
-        """The hierarchies of a video that are in memory."""
+    def known_steps(self, video: Video) -> dict[tuple[int, ...], Hierarchy]:
+        """The hierarchies of a video that are in memory, by their numbers of steps."""
         with self._lock:
-            return list(self._hierarchies.get(video, {}).values())
+            return dict(self._hierarchies.get(video, {}))
 
     def forget_steps(self) -> None:
         with self._lock:
@@ -229,7 +229,7 @@ class Library:
 
     def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
         """Save steps as a person edited them, also in the corpus."""
-        hierarchy, known = parse_hierarchy(document, video.duration_s), self.videos.known_steps(video)
+        hierarchy, known = parse_hierarchy(document, video.duration_s), [*self.videos.known_steps(video).values()]
         with suppress(InputError):  # damaged edits can be replaced
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]

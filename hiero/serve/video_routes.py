@@ -97,9 +97,9 @@ async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
 @view.get("/api/videos/{id}/steps", responses=ERRORS)
 async def steps(context: Context, entry: FoundEntry, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
     """The hierarchy of steps of a video, coarse to fine, with at most 1000 steps per level."""
-    library, pool = context.library, cutting_pool(k)
+    pool = cutting_pool(k)
     video = await context.open_video(entry, model)
-    hierarchy = await context.run(lambda: _find_steps(library, video, k), pool)
+    hierarchy = await _find_steps(context, video, k, pool)
     hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # speech has its own route
     return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
 
@@ -187,7 +187,7 @@ async def export(context: Context, entry: FoundEntry, format: str, k: StepCounts
         video = await context.open_video(entry)
         files = tuple(video.files) if has_chapters else ()
         if edits is None:
-            hierarchy = await context.run(lambda: _find_steps(library, video, k), pool)
+            hierarchy = await _find_steps(context, video, k, pool)
         else:
             speech = video.transcript.utterances if video.transcript is not None else edits.hierarchy.speech
             hierarchy = replace(edits.hierarchy, speech=speech)
@@ -272,8 +272,13 @@ def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
     return public_files(place_files(entry.source.paths, durations_s))
 
 
-def _find_steps(library: Library, video: Video, k: str | None) -> Hierarchy:
-    return library.steps(video, parse_step_counts(k, max_steps(video)))
+async def _find_steps(
+    context: routing.RequestContext, video: Video, k: str | None, pool: routing.WorkerPool
+) -> Hierarchy:
+    """The steps of a video: at once if they are in memory, otherwise from a thread of the pool."""
+    counts, library = parse_step_counts(k, max_steps(video)), context.library
+    known = library.videos.known_steps(video).get(tuple(counts or ()))
+    return known or await context.run(lambda: library.steps(video, counts), pool)
 
 
 def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarray:
