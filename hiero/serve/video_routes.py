@@ -277,8 +277,9 @@ async def _find_steps(
 ) -> Hierarchy:
     """The steps of a video: at once if they are in memory, otherwise from a thread of the pool."""
     counts, library = parse_step_counts(k, max_steps(video)), context.library
-    known = library.videos.known_steps(video).get(tuple(counts or ()))
-    return known or await context.run(lambda: library.steps(video, counts), pool)
+    if (known := library.videos.known_steps(video).get(tuple(counts or ()))) is not None:
+        return known
+    return await context.run(lambda: library.steps(video, counts), pool)
 
 
 def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarray:
