@@ -25,6 +25,8 @@ import numpy as np
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 import hiero.serve
+from examples.folder_report import FILMS
+from examples.folder_report import write_film as write_day
 from examples.photographs import PHOTOGRAPHS, SECONDS, write_film
 
 STATIC = Path(hiero.serve.__file__).parent / "static"
@@ -174,22 +176,50 @@ VIDEO_VIEWS: dict[str, tuple[Callable[[Page], None], dict[str, Any]]] = {
 }
 
 
+# Views of the collection: what to wait for, and the address
+COLLECTION_VIEWS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "page-collection": ("#videos img", "", {"viewport": DESKTOP}),
+    "page-search": ("#hits img", "#q=a+rocket", {"viewport": DESKTOP}),
+    "page-report": ("#lanes .track", "#report=1", {"viewport": DESKTOP, "color_scheme": "dark"}),
+}
+
+
 def write_pictures(browser: Browser, to: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder, serve(make_corpus(Path(folder))) as address:
-        for name, (show, options) in VIDEO_VIEWS.items():
-            context = browser.new_context(**options)
-            page = context.new_page()
-            page.goto(address)
-            page.wait_for_selector("main a")
-            id = page.evaluate("fetch('api/videos').then(r => r.json()).then(({ videos }) => videos[0].id)")
-            page.goto(f"{address}#v={id}&t=9")
-            page.wait_for_selector("#chapters .chapter.leaf", state="attached")
-            page.wait_for_timeout(1500)  # the pictures
-            show(page)
-            page.wait_for_timeout(1000)
-            page.screenshot(path=str(to / f"{name}.png"))
-            print(to / f"{name}.png")
-            context.close()
+    """Write a picture of each view."""
+    with tempfile.TemporaryDirectory() as folder:
+        with serve(make_corpus(Path(folder))) as address:
+            write_video_views(browser, address, to)
+        with serve(make_collection(Path(folder))) as address:
+            write_collection_views(browser, address, to)
+
+
+def write_collection_views(browser: Browser, address: str, to: Path) -> None:
+    for name, (ready, part, options) in COLLECTION_VIEWS.items():
+        context = browser.new_context(**options)
+        page = context.new_page()
+        page.goto(address + part)
+        page.wait_for_selector(ready)
+        page.wait_for_load_state("networkidle")  # the pictures
+        page.screenshot(path=str(to / f"{name}.png"))
+        print(to / f"{name}.png")
+        context.close()
+
+
+def write_video_views(browser: Browser, address: str, to: Path) -> None:
+    for name, (show, options) in VIDEO_VIEWS.items():
+        context = browser.new_context(**options)
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector("main a")
+        id = page.evaluate("fetch('api/videos').then(r => r.json()).then(({ videos }) => videos[0].id)")
+        page.goto(f"{address}#v={id}&t=9")
+        page.wait_for_selector("#chapters .chapter.leaf", state="attached")
+        page.wait_for_timeout(1500)  # the pictures
+        show(page)
+        page.wait_for_timeout(1000)
+        page.screenshot(path=str(to / f"{name}.png"))
+        print(to / f"{name}.png")
+        context.close()
 
 
 def make_corpus(folder: Path) -> str:
@@ -199,6 +229,16 @@ def make_corpus(folder: Path) -> str:
     labels.write_text("\n".join(texts[0] for texts in PHOTOGRAPHS.values()) + "\n")
     command = [sys.executable, "-m", "hiero", "index", str(film), "--to", corpus, "-k", f"3,{len(PHOTOGRAPHS)}"]
     subprocess.run([*command, "--labels", str(labels)], check=True, stdout=subprocess.DEVNULL)
+    return corpus
+
+
+def make_collection(folder: Path) -> str:
+    """A corpus of the week of examples/folder_report.py."""
+    corpus = str(folder / "week")
+    for seed, (name, photographs) in enumerate(FILMS.items()):
+        write_day(folder / "films" / f"{name}.mp4", photographs, seed)
+    command = [sys.executable, "-m", "hiero", "index", str(folder / "films"), "--to", corpus]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return corpus
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hiero.engine import Video
     from hiero.report.folder_report import VideoSteps
 
-MIN_LABEL_SCORE = 0.5  # minimum score of a built-in label that names an activity
 NOTHING_SHARED = (
     "no activity occurs in two of these videos. Compare recordings of the same task, or look for broader activities: "
     "-n 8, --level 0, or --labels FILE --by-label"
@@ -86,7 +85,7 @@ def report(
         Title of the page. Defaults to the name of the folder.
     """
     from hiero.corpus.table import is_corpus
-    from hiero.report.folder_report import build_report, write_folder_report
+    from hiero.report.folder_report import MIN_LABEL_SCORE, build_report, write_folder_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o {out}: must be an HTML file, such as page.html")

@@ -36,10 +36,11 @@ def serve(
     """Start a web page to browse videos by their steps and to search them by text.
 
     By default only this machine can open the page. With another `--host`, people need a token, which
-    is printed with the address.
+    is printed with the address. Without videos, the page offers a sample, folders and files.
 
     **Examples**
 
+    * `hiero serve`
     * `hiero serve kitchen.mp4`
     * `hiero serve corpus/ --open`
     * `hiero serve videos/ --compare models/mine --truth steps.json`
@@ -61,7 +62,7 @@ def serve(
     check_at_least("--jobs", settings.jobs)
     check_at_least("--upload-limit", settings.upload_limit)
     if not what and settings.upload is None:
-        raise InputError("name the videos to show: hiero serve VIDEO…, a folder, or a corpus")
+        settings = _first_start(settings)
     if options.transcript is not None:
         raise InputError("--transcript is for one video; put it next to the video: kitchen.srt for kitchen.mp4")
     library = _open_library(what, settings, join, options)
@@ -154,11 +155,25 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     library.transcripts, library.speech = not options.no_transcript, options.speech
     library.labels = read_optional_labels(settings.labels)
     if settings.ray:
-        from hiero.serve.ray_reader import RayReader
+        from hiero.engine.ray_reader import RayReader
 
         engine_settings = {"model": main_model, "backbone": options.backbone, "device": options.device}
         library.reader = RayReader(engine_settings, settings.jobs, settings.address)
     return library
+
+
+def _first_start(settings: ServerSettings) -> ServerSettings:
+    """Settings of a server without videos: they are added on the page, which opens in a browser and needs a token."""
+    from hiero.serve.users import new_token
+    from hiero.storage.files import home
+
+    return replace(
+        settings,
+        upload=home() / "videos",
+        token=settings.token or new_token(),
+        choose_folders=is_loopback(settings.host),
+        open=True,
+    )
 
 
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:

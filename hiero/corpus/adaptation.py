@@ -212,3 +212,12 @@ def adapt(
     prototypes = learn_from_videos([(video, steps.steps) for video, steps in videos])
     prototypes.save(out, {"model": engine.name, "videos": [steps.name for steps in corrections], "fine_tuned": tune})
     return prototypes
+
+
+def renamed_steps(before: Hierarchy, after: Hierarchy) -> list[dict[str, Any]]:
+    """The steps of the finest level whose names have changed."""
+    return [
+        {"start_s": round(new.start_s, 3), "end_s": round(new.end_s, 3), "before": old.label, "after": new.label}
+        for old, new in zip(before.levels[-1], after.levels[-1], strict=True)
+        if old.label != new.label
+    ]

@@ -98,6 +98,20 @@ class CorpusReader:
         hits = [Hit.from_row(row, 1.0) for row in found.to_pylist()]
         return sorted(hits, key=lambda hit: (hit.level, hit.start_s))
 
+    def step_names(self) -> dict[str, tuple[str, ...]]:
+        """The names of the finest steps of each video in time order, each once."""
+        if self.tables.find(STEPS) is None:
+            return {}
+        columns = ["video", "level", "start_s", "label"]
+        rows = self.tables.read(RowFilter(only_steps=True), columns).to_pylist()
+        rows.sort(key=lambda row: (row["level"], row["start_s"]))
+        finest = {row["video"]: row["level"] for row in rows}
+        names: dict[str, dict[str, None]] = {video: {} for video in finest}
+        for row in rows:
+            if row["label"] and row["level"] == finest[row["video"]]:
+                names[row["video"]][row["label"]] = None
+        return {video: tuple(each) for video, each in names.items()}
+
     def described_steps(self, name: str, level: int) -> list[tuple[Hit, np.ndarray, bytes | None]]:
         """The steps of one level of a video in time order, each with its vector and its thumbnail.
 

@@ -16,6 +16,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from hiero.decoding.decode import VideoInfo, probe
@@ -284,3 +285,10 @@ def _list_named(given: Path | str, suffixes: tuple[str, ...]) -> list[tuple[str,
 def list_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Files below a folder that have one of these suffixes, sorted, without hidden ones."""
     return sorted(f for f in folder.rglob("*") if f.suffix.lower() in suffixes and f.name[0] != "." and f.is_file())
+
+
+@lru_cache(maxsize=100_000)
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Key for the natural order of names: day 9 comes before day 10."""
+    parts = re.findall(r"\d+|\D+", name.casefold())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

@@ -4,11 +4,12 @@ steps, {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,13 @@ def _score_nothing(case: Case) -> None:
 
 def _no_text_table(task: str, results: list[None]) -> list[Table]:
     return [Table(task, [], [NO_TEXT])]
+
+
+def annotations_to_dicts(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The annotated steps of each video, as they can be sent as JSON."""
+    try:
+        videos = {video.video: [asdict(step) for step in video.steps] for video in read_annotations(path)}
+        json.dumps(videos, ensure_ascii=False).encode()  # fails for text that is not valid
+    except (OverflowError, RecursionError, UnicodeEncodeError) as error:
+        raise InputError(f"{path}: annotations cannot be read ({error})") from error
+    return videos

@@ -6,16 +6,17 @@ in a file beside the video, KITCHEN.MP4.hiero.json, and under HIERO_HOME/edits b
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
 from hiero.storage.files import home, read_json, write_bytes
-from hiero.types import Hierarchy, check_text
+from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step, check_text
 
 EDITS_SUFFIX = ".hiero.json"
 MAX_LABEL_LENGTH = 500  # characters; longer labels are cut
@@ -112,3 +113,18 @@ def parse_hierarchy(document: Any, duration_s: float | None = None) -> Hierarchy
         for level in hierarchy.levels
     ]
     return replace(hierarchy, levels=tuple(levels))
+
+
+def mark_origins(hierarchy: Hierarchy, known: Iterable[Hierarchy]) -> Hierarchy:
+    """Steps of a known hierarchy keep their origin. All others come from a person, as do names that are new."""
+    by_label: dict[str | None, list[Step]] = {}
+    for step in itertools.chain.from_iterable(known):
+        by_label.setdefault(step.label, []).append(step)
+
+    def mark(step: Step) -> Step:
+        for other in by_label.get(step.label, ()):
+            if max(abs(step.start_s - other.start_s), abs(step.end_s - other.end_s)) <= BOUNDARY_TOLERANCE_S:
+                return replace(step, origin=other.origin, probability=other.probability)
+        return replace(step, origin="person", probability=step.probability if step.label in by_label else None)
+
+    return replace(hierarchy, levels=tuple(tuple(map(mark, level)) for level in hierarchy.levels))

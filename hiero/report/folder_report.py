@@ -16,7 +16,8 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.formats.rows import to_json
 from hiero.formats.tables import format_csv
-from hiero.report.page import encode_picture, write_page
+from hiero.report.inlining import write_page
+from hiero.report.page import encode_picture
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
 from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
 from hiero.storage.files import write_text
@@ -26,6 +27,8 @@ from hiero.vectors import unit_vectors
 if TYPE_CHECKING:
     from hiero.engine import Video
 
+STYLES = ("style.css", "collection/collection.css", "collection/report.css")
+MIN_LABEL_SCORE = 0.5  # minimum score of a built-in label that names an activity
 MIN_LABEL_SHARE = 0.3  # minimum share of the steps of an activity with the label that names it
 LONG_FACTOR, LONG_S = 2.0, 30.0  # an activity is slow from this multiple of, and this many seconds above, the usual
 
@@ -59,6 +62,11 @@ class FolderReport:
     def num_shared(self) -> int:
         """The number of activities that occur in more than one video."""
         return sum(activity["num_videos"] > 1 for activity in self.document["activities"])
+
+    @property
+    def page_data(self) -> dict[str, Any]:
+        """What the page shows: the document and the pictures."""
+        return {**self.document, "pictures": [encode_picture(picture) for picture in self.pictures]}
 
     def to_csv(self) -> str:
         return format_csv(list(self.rows[0]), self.rows, "\n")
@@ -268,8 +276,7 @@ def _find_long(seconds: np.ndarray, video: int) -> list[dict[str, Any]]:
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
     """Write the page, and the same numbers as CSV and JSON next to it."""
     files = [path, path.with_suffix(".csv"), path.with_suffix(".json")]
-    pictures = [encode_picture(picture) for picture in report.pictures]
-    write_page(files[0], "folder_report.html", {**report.document, "pictures": pictures})
+    write_page(files[0], "folder_report.html", STYLES, report.page_data)
     write_text(files[1], report.to_csv())
     write_text(files[2], to_json(report.document))
     return files

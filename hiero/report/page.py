@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from hiero.engine import Video
 from hiero.formats.registry import write_export
+from hiero.report.inlining import write_page
 from hiero.speech.transcripts import Transcript
 from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
-from hiero.types import Hierarchy, Step, file_fields
+from hiero.types import Hierarchy, Step, VideoFile, file_fields
 
 MAX_PICTURES = 400  # more pictures would make the file too large to send
+STYLES = ("style.css", "video/video.css", "report/video_report.css")
+NUM_QUESTIONS, NUM_ANSWERS = 6, 5  # prepared questions, and matches of each
+MIN_QUESTION = 0.3  # minimum probability that a step shows what is asked
 
 
 def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
-    """Write the page: a timeline of all levels, pictures, the similarity matrix, and a search over likely labels."""
-    write_page(path, "report.html", _page_data(video, hierarchy, labels))
-
-
-def write_page(path: Path, template: str, data: dict[str, Any]) -> None:
-    """Write a page of this package with its data."""
-    document = json.dumps(data, ensure_ascii=False, allow_nan=False)
-    document = document.replace("<", "\\u003c")  # a label must not close the script element
-    write_text(path, (Path(__file__).parent / template).read_text(encoding="utf-8").replace("/*DATA*/", document))
+    """Write the page: player, chapters, a timeline of all levels, prepared questions and the similarity matrix."""
+    data = {**_page_data(video, hierarchy, labels), "files": [_describe_file(file, path) for file in hierarchy.media]}
+    write_page(path, "report.html", STYLES, data)
 
 
 def encode_picture(picture: bytes | None) -> str | None:
@@ -58,7 +59,30 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         "level_names": hierarchy.level_names,
         "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
         "speech": [utterance.to_dict() for utterance in hierarchy.speech],
+        "questions": _prepare_questions(video, levels[-1]),
     }
+
+
+def _prepare_questions(video: Video, steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers to questions for what the steps probably show, so that the page needs no model."""
+    likely: dict[str, float] = {}
+    for step in steps:
+        for label, score in step["words"]:
+            likely[label] = max(score, likely.get(label, 0.0))
+    labels = sorted((label for label in likely if likely[label] >= MIN_QUESTION), key=lambda label: -likely[label])
+    if not labels or not video.engine.has_text:
+        return []
+    return [answer.to_dict() for answer in video.ask(labels[:NUM_QUESTIONS], num=NUM_ANSWERS)]
+
+
+def _describe_file(file: VideoFile, page: Path) -> dict[str, Any]:
+    """A file of the video and where the page looks for it: where it is now, and next to the page."""
+    name, places = Path(file.path).name, []
+    with suppress(OSError, ValueError):  # on another drive there is no relative path
+        if Path(file.path).is_file():
+            places.append(quote(Path(os.path.relpath(file.path, page.parent)).as_posix()))
+    places = list(dict.fromkeys([*places, quote(name)]))
+    return {"name": name, "places": places, "start_s": file.start_s, "duration_s": file.duration_s}
 
 
 def write_results(

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect
 import hiero
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.serve import edit_routes, server_routes, video_routes
-from hiero.serve.edit_routes import add_uploads, to_etag
+from hiero.serve import adding, edit_routes, server_routes, video_routes
+from hiero.serve.edit_routes import to_etag
 from hiero.serve.edits import ConflictError, EditStore, Presence, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
@@ -40,6 +40,8 @@ ROUTERS = (
     video_routes.view,
     edit_routes.view,
     edit_routes.edit,
+    adding.edit,
+    adding.admin,
     server_routes.public,
     server_routes.view,
     server_routes.edit,
@@ -64,7 +66,7 @@ def create_app(
     """Create the application of a server."""
     settings, state = settings or ServerSettings(), state or State()
     library.edits = EditStore(state, settings.write_edits)
-    add_uploads(library, settings.upload)
+    adding.add_uploads(library, settings.upload)
     clear_stale({entry.path.parent for entry in library.entries.values()})
     jobs = JobQueue(partial(run_job, library), state, settings.jobs)
     log, metrics = EventLog(settings.log_format, state), _create_metrics(library, jobs)

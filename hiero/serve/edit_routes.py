@@ -1,4 +1,4 @@
-"""Routes for edited steps and for uploads.
+"""Routes for edited steps.
 
 Each save has a version, its ETag. Clients send the version that they have changed in If-Match. If
 someone else has saved in the meantime, the response is 412 with the current steps and their ETag.
@@ -6,25 +6,15 @@ someone else has saved in the meantime, the response is 412 with the current ste
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-import anyio
-from fastapi import Body, Header, Path, Query, Response
+from fastapi import Body, Header, Path, Response
 
-from hiero.decoding.decode import probe
-from hiero.decoding.recordings import VIDEO_SUFFIXES
-from hiero.errors import InputError
-from hiero.serve.edits import SavedSteps, Versions, clear_stale
+from hiero.serve.edits import SavedSteps, Versions
 from hiero.serve.entries import NotFoundError
-from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, READS, Context, FoundEntry, role_router
+from hiero.serve.routing import ERRORS, Context, FoundEntry, role_router
 from hiero.serve.state import SavedEdit
-from hiero.types import check_text
 
-MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
 SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "edited by someone else in the meantime"}}
 IfMatch = Annotated[str | None, Header()]
 
@@ -120,54 +110,3 @@ def parse_etags(header: str | None, default: Versions) -> Versions:
     if header is None:
         return default
     return None if header.strip() == "*" else {etag.strip().removeprefix("W/").strip('"') for etag in header.split(",")}
-
-
-@edit.post("/api/upload", status_code=201, responses=ERRORS)
-async def upload(context: Context, name: Annotated[str, Query(min_length=1, max_length=200)]) -> dict[str, Any]:
-    """Upload a video as the body of the request, if the server was started with --upload."""
-    folder = context.services.settings.upload
-    if folder is None:
-        raise NotFoundError("uploads are off; start the server with --upload FOLDER")
-    file_name = _check_file_name(name)
-    target = folder / file_name
-    if target.exists():
-        raise InputError(f"{file_name}: a video with this name already exists")
-    clear_stale([folder])
-    part = folder / f".{os.urandom(8).hex()}.part"
-    try:
-        with part.open("xb") as out:
-            async for chunk in context.request.stream():
-                await anyio.to_thread.run_sync(out.write, chunk)
-        await context.run(lambda: probe(part), READS)
-        os.link(part, target)  # unlike a rename, this does not overwrite another upload
-    except InputError:
-        raise InputError(f"{file_name}: cannot be read as a video") from None
-    except FileExistsError:
-        raise InputError(f"{file_name}: a video with this name already exists") from None
-    except OSError as error:  # for example a full disk
-        raise InputError(f"{file_name}: cannot be saved ({error.strerror})") from error
-    finally:
-        part.unlink(missing_ok=True)
-    entry = context.library.add(target)
-    await context.run(lambda: context.record("upload", entry.id, file_name))
-    return {"id": entry.id, "name": entry.name}
-
-
-def _check_file_name(name: str) -> str:
-    """A safe file name for an upload. Raises InputError if it is not the name of a video."""
-    file_name = re.sub(r"[^\w.() -]", "_", FilePath(check_text(name)).name).strip(". ")
-    if FilePath(file_name).suffix.lower() not in VIDEO_SUFFIXES:
-        raise InputError(f"{file_name or name}: not a supported video format ({', '.join(VIDEO_SUFFIXES)})")
-    if len(file_name.encode()) > MAX_NAME_BYTES:
-        raise InputError(f"the file name must have at most {MAX_NAME_BYTES} bytes")
-    return file_name
-
-
-def add_uploads(library: Library, folder: FilePath | None) -> None:
-    """Add earlier uploads to a library, and remove unfinished ones."""
-    if folder is None or not folder.is_dir():
-        return
-    clear_stale([folder])
-    for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in VIDEO_SUFFIXES and not file.name.startswith(".") and file.is_file():
-            library.add(file)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 import threading
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hiero.errors import InputError
@@ -17,7 +16,7 @@ from hiero.formats import hiero_json
 from hiero.serve.entries import Entry
 from hiero.serve.state import SavedEdit, State
 from hiero.storage.files import parse_json
-from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step
+from hiero.types import Hierarchy
 
 VERSION_LENGTH = 32
 MAX_HISTORY = 500  # number of listed saves
@@ -156,21 +155,6 @@ class EditStore:
         except OSError:
             self._keys[entry.id] = None
         return self._keys[entry.id]
-
-
-def mark_origins(hierarchy: Hierarchy, known: Iterable[Hierarchy]) -> Hierarchy:
-    """Steps of a known hierarchy keep their origin. All others come from a person, as do names that are new."""
-    by_label: dict[str | None, list[Step]] = {}
-    for step in itertools.chain.from_iterable(known):
-        by_label.setdefault(step.label, []).append(step)
-
-    def mark(step: Step) -> Step:
-        for other in by_label.get(step.label, ()):
-            if max(abs(step.start_s - other.start_s), abs(step.end_s - other.end_s)) <= BOUNDARY_TOLERANCE_S:
-                return replace(step, origin=other.origin, probability=other.probability)
-        return replace(step, origin="person", probability=step.probability if step.label in by_label else None)
-
-    return replace(hierarchy, levels=tuple(tuple(map(mark, level)) for level in hierarchy.levels))
 
 
 class Presence:

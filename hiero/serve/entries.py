@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from hiero.data.features import FEATURE_SUFFIXES
@@ -32,6 +33,7 @@ class Entry:
     was_read: bool = False
     duration_s: float | None = None
     num_steps: int | None = None
+    names: tuple[str, ...] = ()  # of its finest steps, as far as they are known
 
     @property
     def path(self) -> Path:
@@ -46,6 +48,18 @@ class Entry:
     def is_read(self) -> bool:
         """Whether it opens at once: it was processed before or is a feature file."""
         return self.was_read or not self.is_video
+
+    @cached_property
+    def folder(self) -> str:
+        """The name of its folder. Clients must not see the folders above it."""
+        return Path(self.source.name).parent.name
+
+    @cached_property
+    def date(self) -> str:
+        """The day on which its file was last changed, such as 2026-11-18. Empty if the file is not here."""
+        with suppress(OSError):
+            return time.strftime("%Y-%m-%d", time.localtime(self.path.stat().st_mtime))
+        return ""
 
     @property
     def playable_files(self) -> list[SourceFile]:

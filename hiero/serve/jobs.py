@@ -14,17 +14,17 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from hiero.corpus.adaptation import learn_from_videos, named_steps
+from hiero.corpus.adaptation import learn_from_videos, named_steps, renamed_steps
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.engine import NO_TEXT
 from hiero.errors import InputError
-from hiero.serve.entries import Entry, NotFoundError
+from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
 from hiero.serve.telemetry import EventLog
 from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
-from hiero.types import Hierarchy, ProgressCallback, ProgressEvent
+from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # unfinished jobs
 MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
@@ -147,7 +147,7 @@ class JobQueue:
             changes: dict[str, Any]
             try:
                 self.work(job.video, _progress_callback(job))
-                changes = {"state": "done", "done_s": job.duration_s or job.done_s, "message": ""}
+                changes = {"state": "done", "done_s": job.duration_s or job.done_s, "message": "", "left_s": None}
             except Cancelled:
                 changes = {"state": "cancelled"}
             except (InputError, NotFoundError) as error:
@@ -163,24 +163,33 @@ class JobQueue:
 def _progress_callback(job: Job) -> ProgressCallback:
     """Reports progress to a job at a limited rate, and stops the job if it was cancelled."""
     last_update_s = 0.0
+    first_read: tuple[float, float] | None = None  # when reading began, and where
 
     def report(event: ProgressEvent) -> None:
-        nonlocal last_update_s
+        nonlocal last_update_s, first_read
         if job.cancel_requested:
             raise Cancelled
         if event.stage == "download":
             total = "" if event.total is None else f" of {event.total / 1e6:.0f}"
             changes: dict[str, Any] = {"message": f"downloading {event.done / 1e6:.0f}{total} MB"}
         elif event.stage == "read":
-            changes = {"message": "", "done_s": event.done, "duration_s": event.total or job.duration_s}
+            begin_s, begin = first_read = first_read or (time.monotonic(), event.done)
+            duration_s = event.total or job.duration_s
+            left_s = estimate_left(time.monotonic() - begin_s, event.done - begin, (duration_s or 0.0) - event.done)
+            changes = {"message": "", "done_s": event.done, "duration_s": duration_s, "left_s": left_s}
         else:
-            return
-        is_new_stage = event.stage == "read" and (not event.done or changes["duration_s"] != job.duration_s)
+            changes = {"message": hide_folders(event.message), "left_s": None}
+        is_new_stage = event.stage == "message" or not event.done or changes.get("duration_s") != job.duration_s
         if is_new_stage or time.monotonic() - last_update_s > UPDATE_INTERVAL_S:
             last_update_s = time.monotonic()
             job.update(**changes)
 
     return report
+
+
+def estimate_left(spent_s: float, num_done: float, num_left: float) -> float | None:
+    """The time for the rest of a job at its speed so far, or None before there is one."""
+    return spent_s * max(0.0, num_left) / num_done if num_done > 0 else None
 
 
 def hide_folders(text: str) -> str:
@@ -256,7 +265,8 @@ def learn_names(library: Library, progress: ProgressCallback) -> None:
     changes = []
     for i, (entry, before) in enumerate(others):
         progress(ProgressEvent("read", entry.name, float(len(entries) + i), 2.0 * len(entries)))
-        changes.append(_changes(entry, before, library.steps(library.read(entry), None)))
+        new = renamed_steps(before, library.steps(library.read(entry), None))
+        changes.append({"id": entry.id, "video": entry.name, "num_steps": len(new), "steps": new[:MAX_CHANGES]})
     library.learned = {
         "num_names": len(prototypes.labels),
         "num_steps": int(prototypes.num_steps.sum()),
@@ -264,13 +274,3 @@ def learn_names(library: Library, progress: ProgressCallback) -> None:
         "num_named_anew": sum(change["num_steps"] for change in changes),
         "videos": [change for change in changes if change["num_steps"]],
     }
-
-
-def _changes(entry: Entry, before: Hierarchy, after: Hierarchy) -> dict[str, Any]:
-    """The steps of the finest level whose names have changed."""
-    steps = [
-        {"start_s": round(new.start_s, 3), "end_s": round(new.end_s, 3), "before": old.label, "after": new.label}
-        for old, new in zip(before.levels[-1], after.levels[-1], strict=True)
-        if old.label != new.label
-    ]
-    return {"id": entry.id, "video": entry.name, "num_steps": len(steps), "steps": steps[:MAX_CHANGES]}

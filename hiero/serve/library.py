@@ -5,90 +5,59 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-import json
 import logging
-import re
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus
-from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection
+from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection, natural_key
 from hiero.engine import Engine, Video, engine_for
+from hiero.engine.open_videos import OpenVideos
 from hiero.errors import InputError
-from hiero.evaluation.own_videos import read_annotations
-from hiero.formats.hiero_json import parse_hierarchy
-from hiero.serve.edits import EditStore, SavedSteps, Versions, mark_origins
+from hiero.evaluation.own_videos import annotations_to_dicts
+from hiero.formats.hiero_json import mark_origins, parse_hierarchy
+from hiero.report.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
+from hiero.serve.edits import EditStore, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
+from hiero.serve.state import people_of_videos
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
 from hiero.speech.transcripts import TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
-from hiero.types import Hierarchy, ProgressCallback, no_progress
+from hiero.types import Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
-MAX_OPEN_BYTES = 512 * 2**20  # memory for open videos; one is kept even if it is larger
-MAX_CACHED_HIERARCHIES = 100  # per video
 ID_LENGTH = 12  # hexadecimal digits
+NUM_FACET_VALUES = 30  # values of a facet that are listed, most frequent first
 
-SortKey = Literal["added", "name", "length", "steps", "state"]
+SortKey = Literal["added", "name", "length", "steps", "state", "date"]
 
 
-class OpenVideos:
-    """Recently used videos and their steps, in memory."""
+@dataclass(frozen=True)
+class VideoFilter:
+    """What a listed video must match. Empty values match every video."""
 
-    def __init__(self) -> None:
-        self._videos: OrderedDict[tuple[str, str], Video] = OrderedDict()  # by entry and model, last used last
-        self._hierarchies: WeakKeyDictionary[Video, dict[tuple[int, ...], Hierarchy]] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+    text: str = ""  # in its name or in the names of its steps
+    folder: str = ""
+    month: str = ""
+    person: str = ""
+    step: str = ""
 
-    @property
-    def num_bytes(self) -> int:
-        """Approximate memory used by the open videos."""
-        with self._lock:
-            return sum(map(_num_bytes, self._videos.values()))
-
-    def find(self, id: str, model: str) -> Video | None:
-        with self._lock:
-            if (id, model) in self._videos:
-                self._videos.move_to_end((id, model))
-            return self._videos.get((id, model))
-
-    def add(self, id: str, model: str, video: Video) -> None:
-        with self._lock:
-            self._videos[id, model] = video
-            while len(self._videos) > 1 and sum(map(_num_bytes, self._videos.values())) > MAX_OPEN_BYTES:
-                self._videos.popitem(last=False)
-
-    def steps(self, video: Video, num_steps: list[int] | None, labels: list[str] | None) -> Hierarchy:
-        """The steps of a video, from the cache if possible."""
-        key = tuple(num_steps or ())
-        with self._lock:
-            cached = self._hierarchies.setdefault(video, {})
-        if (hierarchy := cached.get(key)) is not None:
-            return hierarchy
-        hierarchy = video.steps(num_steps, labels=labels)
-        with self._lock:
-            cached[key] = hierarchy
-            while len(cached) > MAX_CACHED_HIERARCHIES:
-                del cached[next(iter(cached))]
-        return hierarchy
-
-    def known_steps(self, video: Video) -> dict[tuple[int, ...], Hierarchy]:
-        """The hierarchies of a video that are in memory, by their numbers of steps."""
-        with self._lock:
-            return dict(self._hierarchies.get(video, {}))
-
-    def forget_steps(self) -> None:
-        with self._lock:
-            self._hierarchies.clear()
+    def matches(self, entry: Entry, people: Sequence[str]) -> bool:
+        text = self.text.casefold()
+        return (
+            (not text or any(text in name.casefold() for name in (entry.name, *entry.names)))
+            and self.folder in ("", entry.folder)
+            and entry.date.startswith(self.month)
+            and (not self.person or self.person in people)
+            and (not self.step or self.step in entry.names)
+        )
 
 
 @dataclass
@@ -104,7 +73,7 @@ class Library:
     cache: bool = True
     transcripts: bool = True
     speech: bool = False
-    reader: Callable[[Entry, ProgressCallback], None] | None = None  # processes videos into the cache
+    reader: Callable[[VideoSource, ProgressCallback], None] | None = None  # processes videos into the cache
     edits: EditStore = field(default_factory=EditStore)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
@@ -145,10 +114,24 @@ class Library:
         id = self._ids_by_name.get(name)
         return None if id is None else self.entries[id]
 
-    def list_entries(self, text: str = "", sort: SortKey = "added", descending: bool = False) -> list[Entry]:
-        """Sorted entries whose names contain a text. Those without a value come last in either direction."""
-        text = text.casefold()
-        entries = [entry for entry in list(self.entries.values()) if not text or text in entry.name.casefold()]
+    def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
+        """How many entries have each value that a filter can ask for, most frequent first."""
+        people = people_of_videos(self.edits.state)
+        facets = {
+            "folder": [entry.folder for entry in entries],
+            "month": [entry.date.rpartition("-")[0] for entry in entries],
+            "person": [person for entry in entries for person in people.get(entry.id, ())],
+            "step": [name for entry in entries for name in entry.names],
+        }
+        counts = {name: Counter(filter(None, values)).most_common(NUM_FACET_VALUES) for name, values in facets.items()}
+        return {name: [{"value": value, "num": num} for value, num in count] for name, count in counts.items()}
+
+    def list_entries(
+        self, wanted: VideoFilter = VideoFilter(), sort: SortKey = "added", descending: bool = False
+    ) -> list[Entry]:
+        """Sorted entries that match a filter. Those without a value come last in either direction."""
+        people = people_of_videos(self.edits.state)
+        entries = [entry for entry in list(self.entries.values()) if wanted.matches(entry, people.get(entry.id, ()))]
         if sort == "added":
             return entries[::-1] if descending else entries
         value: Callable[[Entry], Any] = {
@@ -156,6 +139,7 @@ class Library:
             "state": lambda entry: not entry.is_read,
             "length": lambda entry: entry.duration_s,
             "steps": lambda entry: entry.num_steps,
+            "date": lambda entry: entry.date or None,
         }[sort]
         known = [entry for entry in entries if value(entry) is not None]
         return sorted(known, key=value, reverse=descending) + [entry for entry in entries if value(entry) is None]
@@ -199,17 +183,19 @@ class Library:
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
         if self.reader is not None and not entry.is_read:
-            self.reader(entry, progress or no_progress)
+            self.reader(entry.source, progress or no_progress)
         is_indexed = self.find_record(entry) is not None
         if self.corpus is not None and self.adds_to_corpus and not is_indexed and self.corpus.lookup([entry.name]):
             raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
         video = self.read(entry, progress=progress)
         if self.corpus is not None and (is_indexed or self.adds_to_corpus):
+            (progress or no_progress)(ProgressEvent("message", message="adding it to the search"))
             settings = IndexSettings(labels=self.labels)
             add_video(self.corpus, self.main_engine, entry.source, lambda _: video, settings, entry.name)
             if self.edits.exists(entry):
                 self.update_corpus(entry)
         entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
+        entry.names = finest_names(self.current_steps(entry))
 
     def find_record(self, entry: Entry) -> IndexedVideo | None:
         """The record of a video in the corpus, or None if it is not there, or if the corpus is missing or damaged."""
@@ -237,25 +223,38 @@ class Library:
         self.update_corpus(entry)
         return edits
 
+    def current_steps(self, entry: Entry) -> Hierarchy:
+        """The steps of a video as people corrected them, or as they were found."""
+        edits = self.edits.read(entry)
+        return self.steps(self.read(entry), None) if edits is None else edits.hierarchy
+
+    def report(self, entries: Sequence[Entry], title: str) -> FolderReport:
+        """Compare the videos by their finest steps."""
+        described = []
+        for entry in entries:
+            video = self.read(entry)
+            steps = select_corrected(self.current_steps(entry), None, video.duration_s)
+            described.append(describe_steps(entry.name, video, steps))
+        return build_report(described, title=title, model=self.main_model, min_label_score=MIN_LABEL_SCORE)
+
     def update_corpus(self, entry: Entry) -> None:
         """Write the current steps of a video to the corpus, if it is there. Errors are logged: the edits are saved."""
         record = self.find_record(entry)
-        if self.corpus is None or record is None:
-            return
+        if record is None and self.videos.find(entry.id, self.main_model) is None:
+            return  # nobody sees its steps, and to read it could take minutes
         try:
             with self._corpus_lock:
-                edits, video = self.edits.read(entry), self.read(entry)
-                steps = self.steps(video, None) if edits is None else edits.hierarchy
-                self.corpus.add(video, steps, entry.name, record.sha256, record.transcripts)
+                steps = self.current_steps(entry)
+                entry.names = finest_names(steps)
+                if self.corpus is not None and record is not None:
+                    self.corpus.add(self.read(entry), steps, entry.name, record.sha256, record.transcripts)
         except (InputError, OSError) as error:
             logging.getLogger(__name__).warning("hiero: %s is not up to date in the corpus: %s", entry.name, error)
 
 
-@lru_cache(maxsize=100_000)
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Key for the natural order of names: day 9 comes before day 10."""
-    parts = re.findall(r"\d+|\D+", name.casefold())
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+def finest_names(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """The names of the finest steps in time order, each once."""
+    return tuple(dict.fromkeys(step.label for step in hierarchy.levels[-1] if step.label))
 
 
 def open_library(
@@ -285,17 +284,8 @@ def open_library(
         for name, recording in recordings.items():
             library.add(recording, name)
     if annotations is not None:
-        library.annotations = _read_annotated_steps(annotations)
+        library.annotations = annotations_to_dicts(annotations)
     return library
-
-
-def _read_annotated_steps(path: Path) -> dict[str, list[dict[str, Any]]]:
-    try:
-        videos = {video.video: [asdict(step) for step in video.steps] for video in read_annotations(path)}
-        json.dumps(videos, ensure_ascii=False).encode()  # fails for text that cannot be sent to clients
-    except (OverflowError, RecursionError, UnicodeEncodeError) as error:
-        raise InputError(f"{path}: annotations cannot be read ({error})") from error
-    return videos
 
 
 def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
@@ -303,16 +293,11 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
         raise InputError(f"{uri}: only one corpus can be served at a time")
     library.corpus = Corpus(uri)
     library.corpus.check_model(library.main_engine)
+    names = library.corpus.step_names()
     for record in library.corpus.videos():
         if missing := record.source.missing_paths:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
             entry = library.add(record.source, record.video)
-            entry.was_read, entry.duration_s = True, record.duration_s
+            entry.was_read, entry.duration_s, entry.names = True, record.duration_s, names.get(record.video, ())
             entry.num_steps = record.levels[-1] if record.levels else None
-
-
-def _num_bytes(video: Video) -> int:
-    """Approximate memory used by an open video."""
-    num_feature_bytes = sum(rows.nbytes for rows in video.source.features.values())
-    return video.nodes.nbytes + num_feature_bytes + sum(map(len, video.source.thumbnails))

@@ -20,6 +20,7 @@ from hiero.serve.jobs import LEARNING, job_events
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, Context, FoundEntry, role_router
 from hiero.serve.state import Job, StoredToken
+from hiero.serve.video_routes import Filter
 
 MAX_TOKEN_LENGTH = 200
 
@@ -35,6 +36,15 @@ def read(context: Context, entry: FoundEntry) -> dict[str, Any]:
     job = context.services.jobs.start(entry.id, context.user.name)
     context.record("read video", entry.id, f"{entry.name}, job {job.id}")
     return _job_to_dict(job, context.library)
+
+
+@edit.post("/api/read", status_code=202, responses=ERRORS)
+def read_all(context: Context, wanted: Filter) -> dict[str, int]:
+    """Process all videos that match a filter and have not been processed."""
+    entries = [entry for entry in context.library.list_entries(wanted) if not entry.is_read]
+    for entry in entries:
+        read(context, entry)
+    return {"started": len(entries)}
 
 
 @view.get("/api/jobs")

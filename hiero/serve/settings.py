@@ -71,6 +71,8 @@ class ServerSettings:
         Role of users named in that header who have no token of their own. `none` denies them access.
     log_format
         Log each request and each change to standard error, as text or JSON.
+    choose_folders
+        Whether administrators may add folders of the home folder on the page.
     open
         Open the page in a browser.
     """
@@ -96,6 +98,7 @@ class ServerSettings:
     user_header: str | None = None
     header_role: Literal["view", "edit", "admin", "none"] = "view"
     log_format: LogFormat = "none"
+    choose_folders: Annotated[bool, Parameter(parse=False)] = False
     open: Flag = False
 
     @property

@@ -57,6 +57,7 @@ class Job:
     created_at: float = 0.0
     done_s: float = 0.0
     duration_s: float | None = None
+    left_s: float | None = None  # estimated time until it is done
     cancel_requested: bool = False
 
     @property
@@ -68,9 +69,8 @@ class Job:
         vars(self).update(changes)
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("id", "video", "user", "state", "done_s", "duration_s", "message", "created_at", "num_attempts")
-        rounded = {"done_s": round(self.done_s, 1), "created_at": round(self.created_at, 1)}
-        return {name: getattr(self, name) for name in names} | rounded
+        shown = {name: value for name, value in vars(self).items() if name != "cancel_requested"}
+        return {name: round(value, 1) if isinstance(value, float) else value for name, value in shown.items()}
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,15 @@ class State:
         names = ("id", "at", "user", "action", "subject", "detail")
         rows = self._execute(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def people_of_videos(state: State) -> dict[str, list[str]]:
+    """The people who have added, read or corrected each video."""
+    query = "SELECT DISTINCT subject, user FROM audit WHERE action IN ('upload', 'read video', 'save edits')"
+    out: dict[str, list[str]] = {}
+    for video, user in state._execute(query):
+        out.setdefault(video, []).append(user)
+    return out
 
 
 def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-import numpy as np
-from fastapi import Body, Query
+from fastapi import Body, Depends, Query
 from fastapi.responses import FileResponse, Response
 
 import hiero
@@ -21,17 +20,17 @@ from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
-from hiero.serve.library import Library, SortKey
+from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, role_router
 from hiero.steps.calibration import SEARCH_THRESHOLD
-from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, to_grey
+from hiero.steps.segmentation import similarity_tile
 from hiero.types import Hierarchy, VideoFile, check_text, file_fields
-from hiero.vectors import unit_vectors
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
 LARGE_STEPS = 200  # the page never asks for more
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
+NUM_FIRST_STEPS = 3  # names of steps that a listed video shows
 TILE_SIZE = 128  # rows and columns of a tile of the similarity matrix
 MAX_ZOOM = 12  # 128 · 2¹² rows, enough for days of video
 
@@ -43,8 +42,18 @@ StepCounts = Annotated[
 ]
 FileNumber = Annotated[int, Query(ge=0, le=10_000)]
 LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
+Value = Annotated[str, Query(max_length=200)]
 
 view = role_router("view")
+
+
+async def _parse_filter(
+    q: Value = "", folder: Value = "", month: Value = "", person: Value = "", step: Value = ""
+) -> VideoFilter:
+    return VideoFilter(q, folder, month, person, step)
+
+
+Filter = Annotated[VideoFilter, Depends(_parse_filter)]
 
 
 @view.get("/api/server")
@@ -59,6 +68,7 @@ async def server(context: Context) -> dict[str, Any]:
         "search_threshold": SEARCH_THRESHOLD,  # less probable hits are probably wrong
         "exports": exporter_names(),
         "uploads": context.services.settings.upload is not None,
+        "folders": context.services.settings.choose_folders,
         "history": library.edits.has_history,
     }
 
@@ -66,18 +76,35 @@ async def server(context: Context) -> dict[str, Any]:
 @view.get("/api/videos")
 async def videos(
     context: Context,
-    q: Annotated[str, Query(max_length=200)] = "",
+    wanted: Filter,
     sort: SortKey = "added",
     descending: bool = False,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     n: Annotated[int, Query(ge=1, le=MAX_LISTED)] = NUM_LISTED,
 ) -> dict[str, Any]:
-    """A page of the videos whose names contain a text."""
-    entries = context.library.list_entries(q, sort, descending)
-    rows = entries[offset : offset + n]
-    # In a thread, because it accesses files, perhaps on a network.
-    listed = await context.run(lambda: [_entry_to_dict(context, entry) for entry in rows])
-    return {"total": len(entries), "offset": offset, "videos": listed}
+    """A page of the videos that match a filter, and how many of them have each value of each facet."""
+
+    def find() -> dict[str, Any]:  # accesses files, perhaps on a network
+        entries = context.library.list_entries(wanted, sort, descending)
+        listed = [_entry_to_dict(context, entry) for entry in entries[offset : offset + n]]
+        facets = context.library.count_facets(entries)
+        num_unread = sum(not entry.is_read for entry in entries)
+        return {"total": len(entries), "unread": num_unread, "offset": offset, "videos": listed, "facets": facets}
+
+    return await context.run(find)
+
+
+@view.get("/api/report", responses=ERRORS)
+async def report(context: Context, wanted: Filter) -> dict[str, Any]:
+    """Compare the processed videos that match a filter, as with `hiero report`."""
+
+    def compare() -> dict[str, Any]:
+        entries = [entry for entry in context.library.list_entries(wanted, "name") if entry.is_read]
+        data = context.library.report(entries, wanted.folder).page_data
+        videos = [{**row, "id": entry.id} for row, entry in zip(data["videos"], entries, strict=True)]
+        return {**data, "videos": videos}
+
+    return await context.run(compare, routing.READS)
 
 
 @view.get("/api/videos/{id}", responses=ERRORS)
@@ -145,8 +172,12 @@ async def similarity(context: Context, entry: FoundEntry, zoom: int, row: int, c
     of the matrix in X-Cells.
     """
     video = await context.open_video(entry)
-    tile = await context.run(lambda: similarity_tile(video, zoom, row, column))
-    cells = matrix_size(video, zoom)
+    if not 0 <= zoom <= MAX_ZOOM:
+        raise InputError(f"zoom must be between 0 and {MAX_ZOOM}, got {zoom}")
+    cells = min(len(video.nodes), TILE_SIZE << zoom)
+    if not (0 <= row * TILE_SIZE < cells and 0 <= column * TILE_SIZE < cells):
+        raise NotFoundError(f"there is no tile {row}, {column} at zoom {zoom}")
+    tile = await context.run(lambda: similarity_tile(video.segmentation_features, cells, TILE_SIZE, (row, column)))
     headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(cells)}
     return Response(tile.tobytes(), media_type="application/octet-stream", headers=headers)
 
@@ -254,6 +285,9 @@ def _entry_to_dict(context: RequestContext, entry: Entry) -> dict[str, Any]:
         "duration_s": entry.duration_s,
         "num_steps": entry.num_steps,
         "read": entry.is_read,
+        "folder": entry.folder,
+        "date": entry.date,
+        "first_steps": entry.names[:NUM_FIRST_STEPS],
         "edited": library.edits.exists(entry),
         "editing": context.services.presence.editors(entry.id),
         "truth": bool(library.annotations.get(entry.name)),
@@ -280,33 +314,6 @@ async def _find_steps(
     if (known := library.videos.known_steps(video).get(tuple(counts or ()))) is not None:
         return known
     return await context.run(lambda: library.steps(video, counts), pool)
-
-
-def similarity_tile(video: Video, zoom: int, row: int, column: int) -> np.ndarray:
-    """A tile of the similarity matrix in grey.
-
-    At zoom z the matrix has 128 · 2ᶻ rows, but at most one for each node. A cell is the cosine
-    similarity of the mean features of two spans.
-    """
-    if not 0 <= zoom <= MAX_ZOOM:
-        raise InputError(f"zoom must be between 0 and {MAX_ZOOM}, got {zoom}")
-    size = matrix_size(video, zoom)
-    if not (0 <= row * TILE_SIZE < size and 0 <= column * TILE_SIZE < size):
-        raise NotFoundError(f"there is no tile {row}, {column} at zoom {zoom}")
-    edges = np.linspace(0, len(video.nodes), size + 1).round().astype(int)
-    x = centre_and_normalise(video.segmentation_features, MIN_NORM)
-
-    def cell_means(index: int) -> np.ndarray:
-        """Normalised mean features of each row or column of a tile."""
-        bounds = edges[index * TILE_SIZE : index * TILE_SIZE + TILE_SIZE + 1]
-        return unit_vectors(np.add.reduceat(x[: bounds[-1]], bounds[:-1], axis=0))
-
-    return to_grey(cell_means(row) @ cell_means(column).T)
-
-
-def matrix_size(video: Video, zoom: int) -> int:
-    """Number of rows of the similarity matrix at a zoom."""
-    return min(len(video.nodes), TILE_SIZE << zoom)
 
 
 def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None:

@@ -203,6 +203,22 @@ def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(y @ y.T)
 
 
+def similarity_tile(x: np.ndarray, size: int, tile_size: int, place: tuple[int, int]) -> np.ndarray:
+    """A tile of the similarity matrix of the nodes (T, D) in grey.
+
+    The matrix has `size` rows. A cell is the cosine similarity of the mean features of two spans.
+    """
+    edges = np.linspace(0, len(x), size + 1).round().astype(int)
+    y = centre_and_normalise(x, MIN_NORM)
+
+    def cell_means(index: int) -> np.ndarray:
+        """Normalised mean features of each row or column of a tile."""
+        bounds = edges[index * tile_size : index * tile_size + tile_size + 1]
+        return unit_vectors(np.add.reduceat(y[: bounds[-1]], bounds[:-1], axis=0))
+
+    return to_grey(cell_means(place[0]) @ cell_means(place[1]).T)
+
+
 def to_grey(similarity: np.ndarray) -> np.ndarray:
     """Cosines as grey values for a picture; similar is bright."""
     return np.clip(255 * (similarity + 0.2) / 1.2, 0, 255).astype(np.uint8)

@@ -31,7 +31,7 @@ def test_the_page_shows_and_sorts(browser, tmp_path, scheme):
     page.keyboard.press("Enter")  # longest first
     assert page.locator("#table thead th").nth(4).get_attribute("aria-sort") == "descending"
     assert page.locator("#table tbody th").first.inner_text() == "eva"
-    page.check("#same")
+    page.check("#same-length")
     assert "100 %" in page.locator("#axis").inner_text()
     context.close()
     assert problems == []

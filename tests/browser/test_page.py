@@ -36,6 +36,10 @@ def test_search_across_videos_and_the_same_step_elsewhere(page, server, monkeypa
     wait_for_results(page, "answers")  # the same words, in this video
     click_step(page, 1)
     page.wait_for_selector("#same li")
+    page.click("#side-by-side")
+    page.wait_for_selector("#same-players li:nth-child(2)")
+    page.go_back()
+    click_step(page, 1)
     page.click("#same li:nth-child(1) a")
     page.wait_for_selector("#timeline .track[data-to]")
     page.click("#home")

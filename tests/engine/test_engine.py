@@ -268,7 +268,7 @@ def test_report(minilm, home, features, tmp_path):
     result = video.steps([2, 4], labels=[nasty, "tea"])
     write_report(tmp_path / "report.html", video, result, [nasty, "tea"])
     text = (tmp_path / "report.html").read_text()
-    assert text.count("</script>") == 2  # the page's own
+    assert text.count("</script>") == 3  # the page's own
     assert "http://" not in text
     assert "https://" not in text
     start = text.index('id="data">') + len('id="data">')

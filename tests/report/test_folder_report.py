@@ -87,7 +87,7 @@ def test_numbers_add_up_in_all_files(tmp_path):
         )
     assert sum(int(row["not_seen"]) for row in rows) == 1
     page = files[0].read_text()
-    assert page.count("</script>") == 2  # a title cannot end the data
+    assert page.count("</script>") == 3  # a title cannot end the data
     assert not re.search(r"(src|href)=.?https?:", page)  # no network
     embedded = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
     assert embedded["videos"] == document["videos"]

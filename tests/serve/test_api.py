@@ -22,13 +22,13 @@ from hiero.formats.hiero_json import parse_hierarchy
 from hiero.serve import video_routes
 from hiero.serve.app import create_app
 from hiero.serve.edits import STALE_S
-from hiero.serve.entries import NotFoundError
 from hiero.serve.guard import MAX_BODY_BYTES
 from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
-from hiero.serve.video_routes import MAX_STEPS, TILE_SIZE, similarity_tile
+from hiero.serve.video_routes import MAX_STEPS, TILE_SIZE
+from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_tile
 from hiero.types import ProgressEvent
 from tests.waiting import PATIENCE_S
 
@@ -120,21 +120,19 @@ def test_tiles_are_the_matrix(world):
     video = world.engine.read(world.videos[0])
     video.nodes = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     video.__dict__.pop("segmentation_features", None)
-    from hiero.steps.segmentation import MIN_NORM, centre_and_normalise
-
-    x = centre_and_normalise(video.segmentation_features, MIN_NORM)
-    for zoom, cells in ((0, 128), (1, 256), (2, 300)):
+    features = video.segmentation_features
+    x = centre_and_normalise(features, MIN_NORM)
+    for cells in (128, 256, 300):
         edges = np.linspace(0, 300, cells + 1).round().astype(int)
         means = np.stack([x[a:b].sum(0) for a, b in pairwise(edges)])
         means /= np.linalg.norm(means, axis=1, keepdims=True)
         expected = np.clip(255 * (means @ means.T + 0.2) / 1.2, 0, 255)
         num_tiles = -(-cells // TILE_SIZE)
         rows = [
-            np.concatenate([similarity_tile(video, zoom, r, c) for c in range(num_tiles)], 1) for r in range(num_tiles)
+            np.concatenate([similarity_tile(features, cells, TILE_SIZE, (r, c)) for c in range(num_tiles)], 1)
+            for r in range(num_tiles)
         ]
         np.testing.assert_allclose(np.concatenate(rows).astype(float), expected, atol=1.01)
-    with pytest.raises(NotFoundError):
-        similarity_tile(video, 0, 1, 0)
 
 
 def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, world):
@@ -541,6 +539,7 @@ def test_large_and_malformed_requests(client, tea):
     assert client.get(f"/api/videos/{tea}/steps?k=0").status_code == 400
     assert client.get(f"/api/videos/{tea}/steps?k=1;drop").status_code == 422
     assert client.get(f"/api/videos/{tea}/similarity/99/0/0").status_code == 400
+    assert client.get(f"/api/videos/{tea}/similarity/0/1/0").status_code == 404
     assert client.get(f"/api/videos/{tea}/picture?t=nan").status_code == 422
     assert client.post(f"/api/videos/{tea}/label", json={"labels": []}).status_code == 400
     assert client.post(f"/api/videos/{tea}/label", json={"labels": ["x"] * 2001}).status_code == 400

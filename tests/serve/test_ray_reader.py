@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
+from hiero.engine.ray_reader import RayReader
 from hiero.errors import InputError
 from hiero.serve.library import open_library
-from hiero.serve.ray_reader import RayReader
 from tests.serve.conftest import write_scenes
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray]'")
@@ -32,10 +32,10 @@ def test_a_lost_worker_is_replaced(world, tmp_path, monkeypatch):
                 killed.set()
                 os.kill(ray.get(reader.workers[0].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
-        reader(library.find_by_name("long"), kill_worker_once)
+        reader(library.find_by_name("long").source, kill_worker_once)
         assert killed.is_set()
         assert library.read(library.find_by_name("long")).duration_s == pytest.approx(12, abs=0.5)
         with pytest.raises(InputError, match=r"bad\.mp4"):
-            reader(library.find_by_name("bad"), lambda _: None)
+            reader(library.find_by_name("bad").source, lambda _: None)
     finally:
         ray.shutdown()

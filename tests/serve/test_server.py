@@ -248,10 +248,25 @@ def test_the_trusted_proxy_names_its_users(world):
 
 
 def test_nothing_to_show():
-    with pytest.raises(InputError, match="name the videos to show"):
-        app(["serve"], result_action="return_value")
     with pytest.raises(InputError, match="no such file, folder or corpus"):
         app(["serve", "nowhere", "--model", "raw"], result_action="return_value")
+
+
+def test_a_start_without_videos(monkeypatch, tmp_path):
+    """The page opens and offers to add videos. It needs a token: no other user of the machine can add folders."""
+    started = []
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path))
+    monkeypatch.setattr("hiero.serve.server.run_server", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr("hiero.cli.serve._open_library", lambda *_: None)
+    for options in ([], ["--host", "0.0.0.0"], ["--token", "mine"]):
+        app(["serve", *options], result_action="return_value")
+    plain, public, own = (settings for _, settings, *_ in started)
+    assert (plain.upload, plain.open, plain.choose_folders) == (tmp_path / "videos", True, True)
+    assert plain.token not in (None, public.token)
+    assert not public.choose_folders
+    assert own.token == "mine"
+    with pytest.raises(SystemExit):
+        app(["serve", "--choose-folders"])
 
 
 @pytest.mark.parametrize("limit", ["0", "-1"])

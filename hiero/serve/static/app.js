@@ -1,8 +1,10 @@
 // @ts-check
 // The page. The address (#v=…&t=…&q=…) decides what is shown, and every action changes the address.
 import { getJson } from "./api.js";
-import { collectionView } from "./collection/view.js";
+import { elsewhereView } from "./collection/elsewhere.js";
+import { reportView } from "./collection/report_view.js";
 import { resultsView } from "./collection/results.js";
+import { collectionView } from "./collection/view.js";
 import { $, fill, h, icon } from "./dom.js";
 import { showSignIn, showUser } from "./people.js";
 import { hideError, onSignInNeeded, withErrors } from "./shell.js";
@@ -16,10 +18,12 @@ import { videoView } from "./video/view.js";
  */
 
 /** @type {View[]} */
-const VIEWS = [collectionView, resultsView, videoView];
+const VIEWS = [collectionView, resultsView, reportView, elsewhereView, videoView];
 
 /** @param {Record<string, string>} address @returns {View} */
-function chooseView({ v, q, all }) {
+function chooseView({ v, q, all, report, same }) {
+  if (report) return reportView;
+  if (v && same && store.server?.corpus) return elsewhereView;
   if (q && (all || !v) && store.server?.corpus) return resultsView;
   return v ? videoView : collectionView;
 }
@@ -72,7 +76,7 @@ function toggleTheme() {
 function submitSearch(event) {
   event.preventDefault();
   const isEverywhere = $("everywhere").checked && store.server?.corpus;
-  changeAddress({ q: $("query").value.trim() || null, all: isEverywhere && readAddress().v ? "1" : null, ...(isEverywhere ? {} : { t: null }) });
+  changeAddress({ report: null, same: null, q: $("query").value.trim() || null, all: isEverywhere && readAddress().v ? "1" : null, ...(isEverywhere ? {} : { t: null }) });
 }
 
 buildFrame();

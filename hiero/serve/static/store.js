@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{ version: string, models: string[], corpus: boolean, words: boolean, search_threshold: number,
- *   exports: string[], uploads: boolean, history: boolean }} Server
+ *   exports: string[], uploads: boolean, folders: boolean, history: boolean }} Server
  * @typedef {{ name: string, role: "view" | "edit" | "admin", sign_in: boolean }} User
  */
 
@@ -16,7 +16,8 @@ export const store = {
 };
 
 /**
- * The address after #: the video `v`, the time `t`, the query `q`, earlier queries `also`, `all` for a search of all videos.
+ * The address after #: the video `v`, the time `t`, the query `q`, earlier queries `also`, `all` for a search of all videos,
+ * `same` for the same step elsewhere, `report` for the folder report, and the filters of the collection.
  * @returns {Record<string, string>}
  */
 export const readAddress = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));

@@ -1,39 +1,66 @@
-// Search across videos.
-import { getJson, thumbnailUrl } from "../api.js";
-import { $, h } from "../dom.js";
-import { formatTime, percent, stepTitle } from "../format.js";
-import { createCard } from "../legacy.js";
+// @ts-check
+// Search across videos: moments grouped by video, the best first.
+import { getJson } from "../api.js";
+import { fill, h, icon } from "../dom.js";
+import { percent } from "../format.js";
 import { store } from "../store.js";
+import { t } from "../texts.js";
+import { momentCard } from "./cards.js";
 
-const root = h("section", { id: "results", hidden: true, "aria-labelledby": "results-title" },
-  h("h1", { id: "results-title" }), h("ol", { id: "hits", class: "cards" }), h("button", { id: "hits-all", type: "button", class: "button", hidden: true }, "Show the best guesses"));
-document.getElementById("main").append(root);
-const state = { get view() { return store.view; }, get server() { return store.server; } };
+/** @typedef {import("./cards.js").Hit} Hit */
 
-export const resultsView = { root, show: ({ q }) => showResults(q, store.view), hide() {} };
+const NUM_HITS = 40;
+const NUM_GUESSES = 12;
 
-async function showResults(q, view) {
-  const hits = await getJson(`search?q=${encodeURIComponent(q)}`);
-  if (view !== state.view) return;
-  document.title = `${q} · hiero`;
-  $("results").hidden = false;
-  const likely = hits.filter(isLikely);
-  $("results-title").textContent = likely.length ? `Results for “${q}” in all videos` : `“${q}” is probably not in these videos`;
-  showLikely("hits", likely, hits, shown => $("hits").replaceChildren(...shown.map(hit => createHitCard(hit, q))));
+const title = h("h1", { id: "results-title" }), status = h("p", { id: "results-status", class: "soft small", role: "status", "aria-live": "polite" });
+const groups = h("div", { id: "hits", class: "groups" });
+const nothing = h("div", { id: "nothing", class: "empty", hidden: true });
+const root = h("section", { id: "results", class: "stack", hidden: true, "aria-labelledby": "results-title" }, h("div", {}, title, status), nothing, groups);
+
+/** @type {import("../app.js").View} */
+export const resultsView = {
+  root,
+  async show({ q }, isCurrent) {
+    /** @type {Hit[]} */
+    const hits = await getJson(`search?${new URLSearchParams({ q, n: String(NUM_HITS) })}`);
+    if (!isCurrent()) return;
+    document.title = `${q} · hiero`;
+    root.hidden = false;
+    const likely = hits.filter(hit => hit.probability >= (store.server?.search_threshold ?? 0));
+    title.textContent = t(likely.length ? "results.title" : "results.nothing", { text: q });
+    showHits(likely, q);
+    nothing.hidden = likely.length > 0;
+    if (!likely.length) showNothing(hits, q);
+  },
+  hide() { fill(groups); },
+};
+
+/** @param {Hit[]} hits @param {string} q @param {"results.count" | "results.guessed"} text */
+function showHits(hits, q, text = "results.count") {
+  const byVideo = groupByVideo(hits);
+  status.textContent = hits.length ? t(text, { moments: t("count.moments", { n: hits.length }), videos: t("count.videos", { n: byVideo.length }) }) : "";
+  fill(groups, ...byVideo.map(({ video, hits: moments }) => h("section", { class: "group", "aria-label": video },
+    h("div", { class: "bar" },
+      h("h2", {}, moments[0].id ? h("a", { href: `#${new URLSearchParams({ v: moments[0].id, q })}` }, video) : video),
+      h("span", { class: "badge accent number" }, t("results.best", { percent: percent(moments[0].probability) })),
+      h("span", { class: "soft small" }, t("count.moments", { n: moments.length }))),
+    h("ol", { class: "cards moments" }, ...moments.map(hit => momentCard(hit, q))))));
 }
 
-// Shows the likely results, and a button that shows all of them if there are no likely ones.
-function showLikely(id, likely, all, show) {
-  const button = $(`${id}-all`);
-  button.hidden = likely.length > 0 || !all.length;
-  button.onclick = () => { button.hidden = true; show(all); };
-  show(likely);
+/** @param {Hit[]} hits @param {string} q */
+function showNothing(hits, q) {
+  const button = hits.length ? h("button", { id: "hits-all", type: "button", class: "button", onclick: () => { nothing.hidden = true; showHits(hits.slice(0, NUM_GUESSES), q, "results.guessed"); groups.querySelector("a")?.focus(); } }, t("results.guesses")) : null;
+  fill(nothing, icon("search"), h("p", {}, t("results.advice")), button);
 }
 
-const isLikely = hit => hit.probability >= state.server.search_threshold;
-
-const createHitCard = (hit, q) => createCard(
-  hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1), ...(q ? { q } : {}) })}` : "#",
-  hit.pictures ? thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2) : null, stepTitle(hit.label, /\d+$/.exec(hit.step)?.[0] ?? hit.step),
-  `${hit.video} · ${formatTime(hit.start_s)} – ${formatTime(hit.end_s)} · ${percent(hit.probability)}${hit.rests_on ? ` · ${hit.rests_on}` : ""}${hit.quote ? ` · “${hit.quote}”` : ""}`);
-
+/**
+ * Videos in the order of their best moments, which come first in each.
+ * @param {Hit[]} hits
+ * @returns {{ video: string, hits: Hit[] }[]}
+ */
+export function groupByVideo(hits) {
+  /** @type {Map<string, Hit[]>} */
+  const byVideo = new Map();
+  for (const hit of [...hits].sort((a, b) => b.probability - a.probability)) byVideo.set(hit.video, [...(byVideo.get(hit.video) ?? []), hit]);
+  return [...byVideo].map(([video, moments]) => ({ video, hits: moments }));
+}

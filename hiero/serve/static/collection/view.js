@@ -1,90 +1,159 @@
-// The collection: the list of videos, adding videos, and learning from corrections.
+// @ts-check
+// The collection: cards of all videos, search with facets, reading, learning and adding.
 import { getJson, sendJson } from "../api.js";
-import { $, h } from "../dom.js";
-import { formatTime } from "../format.js";
-import { createElement, formatCount } from "../legacy.js";
-import { showError, withErrors } from "../shell.js";
-import { changeAddress, store } from "../store.js";
-import { VideoList } from "./list.js";
+import { fill, h, icon } from "../dom.js";
+import { toast, withErrors } from "../shell.js";
+import { addressWith, changeAddress, readAddress, store } from "../store.js";
+import { t } from "../texts.js";
+import { Adding } from "./add.js";
+import { videoCard } from "./cards.js";
+import { chosenChips, chosenFilters, showFacets } from "./facets.js";
+import { JobPanel, LEARNING, learnedNotice } from "./progress.js";
 
-const root = h("section", { id: "list", hidden: true, "aria-labelledby": "list-title" });
-root.innerHTML = `    <h1 id="list-title">Videos</h1>
-    <p id="upload" hidden><label for="file">Add a video</label> <input id="file" type="file" accept="video/*"> <progress id="sent" max="1" value="0" hidden></progress></p>
-    <p id="learning" hidden>
-      <button id="learn" type="button" title="Use the names you gave to steps to name similar steps in the other videos">Learn from my corrections</button>
-      <progress id="learn-progress" hidden></progress> <span id="learn-status" role="status" aria-live="polite"></span>
-    </p>
-    <ul id="learned"></ul>
-    <div class="tools" role="search" aria-label="Filter and sort videos">
-      <label for="filter">Filter by name</label> <input id="filter" type="search" maxlength="200" autocomplete="off">
-      <label for="sort">Sort by</label>
-      <select id="sort"><option value="added">order added</option><option value="name">name</option><option value="length">duration</option><option value="steps">number of steps</option><option value="state">status</option></select>
-      <span id="list-status" role="status" aria-live="polite"></span>
-    </div>
-    <section id="queue" aria-labelledby="queue-title" hidden><h2 id="queue-title">Queue</h2><ul id="jobs"></ul></section>
-    <ul id="videos" class="cards"></ul>
-    <p><button id="more" type="button" hidden>Show more</button></p>
-`;
-document.getElementById("main").append(root);
-const list = new VideoList(showError);
+const NUM_LISTED = 60;  // videos per page
+const TYPING_DELAY_MS = 200;
+const SORT = /** @type {const} */ (["added", "name", "date", "length", "steps", "state"]);
+const DESCENDING = new Set(["date", "length", "steps", "state"]);
 
+const state = {
+  /** @type {import("./cards.js").Video[]} */ videos: [],
+  total: 0,
+  unread: 0,
+  request: 0,  // number of the last request; earlier responses are ignored
+  isLearning: false,
+};
+
+const adding = new Adding(() => refresh());
+const jobs = new JobPanel(onJobs, () => load());
+const root = h("section", { id: "list", class: "collection", hidden: true, "aria-labelledby": "list-title" },
+  h("div", { id: "collection-head", class: "collection-head" },
+    h("div", { class: "bar" }, h("h1", { id: "list-title" }, t("collection.title")), h("span", { id: "list-status", class: "soft small", role: "status", "aria-live": "polite" })),
+    h("div", { class: "bar end" },
+      h("button", { id: "learn", type: "button", class: "button", title: t("learn.explain"), hidden: true, onclick: learn }, icon("pencil"), t("learn.button")),
+      h("button", { id: "read-all", type: "button", class: "button", hidden: true, onclick: readAll }),
+      h("a", { id: "compare", class: "button", hidden: true }, icon("film"), t("collection.compare")), adding.folderButton, adding.button)),
+  adding.root, jobs.root, h("div", { id: "learned-place" }), h("div", { id: "welcome-place" }),
+  h("div", { id: "collection-body", class: "collection-body" },
+    h("aside", { id: "facets", "aria-label": t("facets.title"), hidden: true }),
+    h("div", { class: "stack" },
+      h("div", { class: "bar tools", role: "search", "aria-label": t("collection.tools") },
+        h("label", { class: "hidden", for: "filter" }, t("collection.filter")),
+        h("input", { id: "filter", class: "field grow", type: "search", maxLength: 200, autocomplete: "off", placeholder: t("collection.filter") }),
+        h("label", { class: "bar small" }, h("span", { class: "soft sort-name" }, t("collection.sort")),
+          h("select", { id: "sort", class: "field", "aria-label": t("collection.sort") }, ...SORT.map(value => h("option", { value }, t(`sort.${value}`)))))),
+      h("div", { id: "chosen", class: "bar" }),
+      h("ul", { id: "videos", class: "cards" }),
+      h("p", { id: "no-videos", class: "empty", hidden: true }),
+      h("p", { class: "center" }, h("button", { id: "more", type: "button", class: "button", hidden: true, onclick: () => load(state.videos.length) }, t("collection.more"))))));
+
+/** @type {import("../app.js").View} */
 export const collectionView = {
   root,
-  async show({ q }, isCurrent) {
+  async show({ q, filter }, isCurrent) {
     document.title = "hiero";
-    await list.show(store.server, store.me);
+    adding.show();
+    find("#filter").value = filter ?? (store.server?.corpus ? "" : q) ?? "";
+    await load();
     if (!isCurrent()) return;
-    // A single video is opened directly.
-    if (list.total === 1 && !store.server.corpus && !$("filter").value) { changeAddress({ v: list.videos[0].id }); return; }
-    if (q) throw new Error("Open a video to search in it. To search all videos at once, create a corpus with: hiero index VIDEO… --to CORPUS");
+    root.hidden = false;
+    // A single video is opened directly, unless others can be added.
+    const isOnly = state.total === 1 && !store.server?.corpus && !store.server?.uploads && !find("#filter").value;
+    if (isOnly) { changeAddress({ v: state.videos[0].id }); return; }
+    await Promise.all([jobs.show(), showLearned()]);
   },
-  hide() { list.hide(); },
+  hide() { jobs.hide(); },
 };
 
-// Learns from all corrections and shows the changed names.
+/** @param {string} selector @returns {any} */
+function find(selector) { return root.querySelector(selector); }
+
+const filters = () => ({ q: find("#filter").value.trim(), ...chosenFilters(readAddress()) });
+
+/** Loads a page. The first one replaces the list. */
+async function load(offset = 0) {
+  const request = ++state.request, sort = find("#sort").value;
+  const query = new URLSearchParams({ ...filters(), sort, descending: String(DESCENDING.has(sort)), offset: String(offset), n: String(NUM_LISTED) });
+  await withErrors(async () => {
+    const { total, unread, videos, facets } = await getJson(`videos?${query}`);
+    if (request !== state.request) return;
+    Object.assign(state, { total, unread, videos: offset ? [...state.videos, ...videos] : videos });
+    showFacets(find("#facets"), facets, chosenFilters(readAddress()));
+    render();
+  });
+}
+
+async function refresh() { await load(); await jobs.load(); }
+
+function render() {
+  const { q, ...chosen } = filters(), { videos, total, unread } = state;
+  const isEmpty = !total && !q && !Object.keys(chosen).length;
+  fill(find("#welcome-place"), isEmpty ? adding.welcome() : null);
+  find("#collection-head").hidden = find("#collection-body").hidden = isEmpty;
+  fill(find("#chosen"), ...chosenChips(chosen));
+  find("#list-status").textContent = q ? t("collection.matching", { shown: videos.length, videos: t("count.videos", { n: total }), text: q })
+    : t("collection.showing", { shown: videos.length, videos: t("count.videos", { n: total }) });
+  find("#more").hidden = videos.length >= total;
+  find("#no-videos").hidden = total > 0;
+  find("#no-videos").textContent = q ? t("collection.none_matching", { text: q }) : t("collection.none");
+  fill(find("#read-all"), icon("play"), t("collection.read_all", { n: unread }));
+  find("#read-all").hidden = !store.canEdit || !unread || unread <= jobs.jobs.size;
+  find("#compare").hidden = total - unread < 2;
+  find("#compare").href = addressWith({ report: "1", q: null, filter: q });
+  find("#learn").hidden = !store.canEdit || !store.server?.words || !videos.some(video => video.edited);
+  find("#learn").disabled = jobs.jobs.has(LEARNING);
+  showCards();
+}
+
+/** Draws the cards, keeping those that have not changed, so that the focus and pictures stay. */
+function showCards() {
+  const list = find("#videos"), old = new Map([...list.children].map(card => [card.dataset.id, card]));
+  const cards = state.videos.map(video => {
+    const job = jobs.jobs.get(video.id), known = old.get(video.id), key = JSON.stringify([video, job]);
+    if (known?.dataset.key === key) return known;
+    const card = videoCard(video, job, store.canEdit ? readOne : null);
+    card.dataset.key = key;
+    return card;
+  });
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.closest("#videos li")?.getAttribute("data-id");
+  list.replaceChildren(...cards);
+  if (focused && !list.contains(document.activeElement)) list.querySelector(`[data-id="${focused}"] a`)?.focus();
+}
+
+function onJobs() {
+  render();
+  const isLearning = jobs.jobs.has(LEARNING);
+  if (state.isLearning && !isLearning) showLearned();
+  state.isLearning = isLearning;
+}
+
+/** @param {import("./cards.js").Video} video */
+async function readOne(video) {
+  await withErrors(() => sendJson("POST", `videos/${video.id}/read`));
+  await jobs.load();
+}
+
+async function readAll() {
+  await withErrors(async () => {
+    const { started } = await sendJson("POST", `read?${new URLSearchParams(filters())}`);
+    toast(t("collection.started", { n: started }));
+  });
+  await jobs.load();
+}
+
 async function learn() {
-  $("learn").disabled = true; $("learn-progress").hidden = false; $("learn-status").textContent = ""; $("learned").replaceChildren();
-  try {
-    let job = await sendJson("POST", "learn");
-    while (["waiting", "running"].includes(job.state)) {
-      await new Promise(resolve => setTimeout(resolve, 300));
-      job = await getJson(`jobs/${job.id}`);
-      $("learn-progress").max = job.duration_s || 1;
-      $("learn-progress").value = job.done_s;
-    }
-    if (job.state !== "done") throw new Error(job.message || "Learning was stopped.");
-    showLearned(await getJson("learn"));
-  } catch (error) {
-    $("learn-status").textContent = error.message;
-  } finally {
-    $("learn").disabled = false; $("learn-progress").hidden = true;
-  }
+  find("#learn").disabled = true;
+  await withErrors(() => sendJson("POST", "learn"));
+  await jobs.load();
 }
 
-function showLearned({ num_names, num_steps, num_videos, num_named_anew, videos }) {
-  $("learn-status").textContent = `Learned ${formatCount(num_names, "name")} from ${formatCount(num_steps, "step")} in ${formatCount(num_videos, "video")}. `
-    + (num_named_anew ? `${formatCount(num_named_anew, "step")} in other videos got a new name:` : "No steps in other videos were renamed.");
-  $("learned").replaceChildren(...videos.map(({ id, video, steps }) => createElement("li", {},
-    createElement("strong", { textContent: video }),
-    createElement("ul", {}, ...steps.map(step => createElement("li", {},
-      createElement("a", { href: `#v=${id}&t=${step.start_s.toFixed(1)}`, textContent: `${formatTime(step.start_s)} – ${formatTime(step.end_s)}` }),
-      ` ${step.before ?? "unnamed"} → `, createElement("strong", { textContent: step.after ?? "unnamed" })))))));
+async function showLearned() {
+  if (!store.server?.words) return;
+  await withErrors(async () => fill(find("#learned-place"), learnedNotice(await getJson("learn"))));
 }
-$("learn").onclick = learn;
 
-$("file").onchange = event => {
-  const file = event.target.files[0];
-  if (!file) return;
-  const request = new XMLHttpRequest();  // unlike fetch, it reports progress
-  request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
-  request.upload.onprogress = ({ loaded, total }) => { $("sent").hidden = false; $("sent").value = loaded / total; };
-  request.onloadend = () => {
-    $("sent").hidden = true; event.target.value = "";
-    let body = {};
-    try { body = JSON.parse(request.responseText); } catch { /* an empty response */ }
-    if (request.status === 201) location.hash = `v=${body.id}`;
-    else withErrors(() => { throw new Error(body.error || "The upload failed. Please try again."); });
-  };
-  request.send(file);
-};
-
+let typing = 0;
+find("#filter").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = window.setTimeout(() => { changeAddress({ filter: find("#filter").value.trim() || null }, true); load(); }, TYPING_DELAY_MS);
+});
+find("#sort").addEventListener("change", () => load());

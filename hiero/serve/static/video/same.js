@@ -3,7 +3,7 @@
 import { getJson, thumbnailUrl } from "../api.js";
 import { fill, h } from "../dom.js";
 import { formatSpan, percent, stepTitle } from "../format.js";
-import { store } from "../store.js";
+import { addressWith, store } from "../store.js";
 import { t } from "../texts.js";
 
 const NUM_SIMILAR = 8;
@@ -20,7 +20,8 @@ export async function showSame(root, { video, entry }, isCurrent) {
     if (!isCurrent()) return;
     const likely = hits.filter((/** @type {any} */ hit) => hit.probability >= (store.server?.search_threshold ?? 0));
     root.hidden = !likely.length;
-    fill(root, h("h2", { id: "same-title" }, t("same.title")), h("ol", { id: "same", class: "same-cards" }, ...likely.map(createHit)));
+    const sideBySide = h("a", { id: "side-by-side", class: "button", href: addressWith({ t: middle.toFixed(1), same: String(entry.level), q: null }) }, t("elsewhere.open"));
+    fill(root, h("div", { class: "bar" }, h("h2", { id: "same-title", class: "grow" }, t("same.title")), sideBySide), h("ol", { id: "same", class: "same-cards" }, ...likely.map(createHit)));
   } catch { root.hidden = true; }  // for example if the video has been removed from the corpus
 }
 

@@ -1,6 +1,6 @@
 """Processing of videos on a Ray cluster.
 
-Workers write features into the shared cache, from which the server then opens the videos. If a worker
+Workers write features into the shared cache, from which they are then opened. If a worker
 is lost, another one takes over its video. A video is in the cache completely or not at all.
 """
 
@@ -12,7 +12,6 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.extraction.ray_cluster import connect
-from hiero.serve.entries import Entry
 from hiero.sources.source import VideoSource
 from hiero.types import ProgressCallback, ProgressEvent
 
@@ -30,7 +29,7 @@ class ReadWorker:
 
     def read(self, id: str, paths: list[str]) -> str:
         """Process a video into the cache. Returns an error message, or an empty string."""
-        from hiero.engine import engine_for, load
+        from hiero.engine.engine import engine_for, load
 
         def report(event: ProgressEvent) -> None:
             if event.stage == "read":
@@ -66,17 +65,17 @@ class RayReader:
         self.workers = [actor.remote(settings) for _ in range(num_workers)]
         self._turns = itertools.cycle(range(num_workers))
 
-    def __call__(self, entry: Entry, progress: ProgressCallback) -> None:
-        """Process a video of a library."""
-        worker = self.workers[next(self._turns)]
-        result = worker.read.remote(entry.id, [file.location for file in entry.source.files])
+    def __call__(self, source: VideoSource, progress: ProgressCallback) -> None:
+        """Process a video."""
+        worker, id = self.workers[next(self._turns)], source.identity
+        result = worker.read.remote(id, [file.location for file in source.files])
         try:
             while not self.ray.wait([result], timeout=POLL_S)[0]:
-                progress(ProgressEvent("read", entry.name, *self._position(worker, entry.id)))
+                progress(ProgressEvent("read", source.name, *self._position(worker, id)))
             message = self.ray.get(result)
         except self.ray.exceptions.RayError as error:
             logging.getLogger(__name__).debug("worker lost", exc_info=error)
-            raise InputError(f"{entry.name}: its worker was lost {MAX_LOST_WORKERS + 1} times") from error
+            raise InputError(f"{source.name}: its worker was lost {MAX_LOST_WORKERS + 1} times") from error
         except BaseException:
             self.ray.cancel(result)
             raise

@@ -1,0 +1,193 @@
+// @ts-check
+// The folder report: the activities that videos share, as timelines one below the other. The page shows it for the
+// collection, and `hiero report` writes it to a file.
+import { h, fill } from "../dom.js";
+import { formatSpan, formatTime } from "../format.js";
+import { t } from "../texts.js";
+
+/**
+ * @typedef {{ number: number, label: string | null, num_videos: number, total_s: number, usual_s: number }} Activity
+ * @typedef {{ activity: number, start_s: number, end_s: number }} Run
+ * @typedef {{ id?: string, name: string, duration_s: number, runs: Run[], seconds: number[],
+ *   not_seen: { activity: number, share: number }[], took_long: { activity: number, times: number }[],
+ *   unusual_place: { activity: number, earlier_than: number[], later_than: number[] }[] }} ReportVideo
+ * @typedef {{ title: string, model: string, agreement: number, activities: Activity[], videos: ReportVideo[],
+ *   pictures: (string | null)[] }} ReportData
+ */
+
+/**
+ * The activities that are shown in colour: those of several videos, or all of them if videos share nothing.
+ * @param {ReportData} data
+ */
+export function shownActivities(data) {
+  const shared = data.activities.filter(activity => activity.num_videos > 1);
+  if (shared.length) return { isShared: true, shown: shared };
+  const owner = (/** @type {Activity} */ activity) => data.videos.findIndex(video => video.seconds[activity.number - 1] > 0);
+  const first = (/** @type {Activity} */ activity) => data.videos[owner(activity)].runs.find(run => run.activity === activity.number)?.start_s ?? 0;
+  return { isShared: false, shown: [...data.activities].sort((a, b) => owner(a) - owner(b) || first(a) - first(b)) };
+}
+
+/** Draws a report and keeps which activity is chosen. */
+export class Report {
+  /**
+   * @param {ReportData} data
+   * @param {(video: ReportVideo, time: number) => string | null} linkTo the address of a moment, if it can be opened
+   */
+  constructor(data, linkTo = () => null) {
+    this.data = data;
+    this.linkTo = linkTo;
+    const { isShared, shown } = shownActivities(data);
+    this.isShared = isShared;
+    this.shown = shown;
+    this.places = new Map(shown.map((activity, i) => [activity.number, i]));
+    this.longest = Math.max(...data.videos.map(video => video.duration_s));
+    this.chosen = 0;
+    /** @type {[HTMLElement, Run, ReportVideo][]} */
+    this.blocks = [];
+    /** @type {Map<number, HTMLElement>} */
+    this.cards = new Map();
+    this.same = h("input", { id: "same-length", type: "checkbox", onchange: () => this.layout() });
+    this.status = h("span", { id: "chosen-activity", class: "small", role: "status", "aria-live": "polite" });
+    this.axis = h("div", { id: "axis", class: "axis", "aria-hidden": "true" });
+  }
+
+  /** Hues run once along the usual order; neighbours differ in lightness. @param {number} number */
+  colour(number) {
+    const place = this.places.get(number);
+    return place === undefined ? "var(--single)" : `oklch(${place % 2 ? 0.84 : 0.74} .12 ${25 + place / this.shown.length * 315})`;
+  }
+
+  /** @param {number} number */
+  label(number) { return this.data.activities[number - 1].label || t("report.activity", { number }); }
+
+  /** @param {number} number */
+  numbered(number) { const { label } = this.data.activities[number - 1]; return label ? `${number} ${label}` : this.label(number); }
+
+  /** @param {Element} root */
+  draw(root) {
+    fill(root, this.numbers(), this.isShared ? null : h("p", { id: "advice", class: "notice warn" }, t("report.nothing_shared")),
+      h("section", { class: "stack" }, h("h2", {}, t("report.when")), h("p", { class: "soft small" }, t("report.when_text")),
+        h("div", { class: "bar" }, h("label", { class: "check" }, this.same, t("report.same_length")), this.status),
+        h("div", { id: "lanes", class: `panel lanes${this.data.videos.some(video => video.not_seen.length || video.unusual_place.length) ? "" : " plain"}` }, ...this.data.videos.map(video => this.lane(video)), h("div", { class: "lane" }, h("span"), this.axis, h("span")))),
+      h("section", { class: "stack" }, h("h2", {}, t(this.isShared ? "report.order" : "report.each")), h("p", { class: "soft small" }, t("report.order_text")),
+        h("ol", { id: "order", class: "cards activities" }, ...this.shown.map(activity => this.card(activity))), this.rare()),
+      this.isShared ? this.differences() : null, this.table());
+    this.layout();
+  }
+
+  numbers() {
+    const { videos, agreement } = this.data, lengths = videos.map(video => video.duration_s).sort((a, b) => a - b);
+    const order = t(agreement > 0.3 ? "report.alike" : agreement > 0.12 ? "report.partly" : "report.hardly");
+    const shared = this.isShared ? this.shown.length : 0, total = lengths.reduce((sum, length) => sum + length, 0);
+    const facts = [[videos.length, t("report.videos")], [formatTime(total), t("report.total")], [shared, t("report.shared")], [formatTime(lengths[lengths.length >> 1]), t("report.median")], [order, t("report.agreement")]];
+    return h("dl", { id: "numbers", class: "facts" }, ...facts.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  }
+
+  /** @param {ReportVideo} video */
+  lane(video) {
+    const odd = new Set(video.unusual_place.map(each => each.activity)), link = this.linkTo(video, 0);
+    const track = h("div", { class: "track", role: "group", "aria-label": `${video.name}, ${formatTime(video.duration_s)}` }, ...video.runs.map(run => {
+      const isOdd = odd.has(run.activity), moment = this.linkTo(video, run.start_s);
+      const block = h("button", { type: "button", class: isOdd ? "odd" : "", style: `background: ${this.colour(run.activity)}`, title: `${this.numbered(run.activity)}\n${formatSpan(run)}${isOdd ? `\n${t("report.unusual")}` : ""}`,
+        "aria-label": `${this.label(run.activity)}, ${formatSpan(run)}${isOdd ? `, ${t("report.unusual")}` : ""}`, onclick: () => this.choose(run.activity),
+        ondblclick: () => { if (moment) location.hash = moment; } }, this.places.has(run.activity) ? run.activity : "");
+      this.blocks.push([block, run, video]);
+      return block;
+    }));
+    const notes = [video.not_seen.length ? t("report.num_not_seen", { n: video.not_seen.length }) : "", odd.size ? t("report.num_moved", { n: odd.size }) : ""].filter(Boolean).join(", ");
+    return h("div", { class: "lane" }, h(link ? "a" : "span", { class: "name ellipsis", title: video.name, ...(link ? { href: link } : {}) }, video.name), track, h("span", { class: "flags small" }, notes));
+  }
+
+  layout() {
+    const isSame = this.same.checked;
+    for (const [block, run, video] of this.blocks) {
+      const whole = isSame ? video.duration_s : this.longest;
+      block.style.left = `${100 * run.start_s / whole}%`;
+      block.style.width = `${100 * (run.end_s - run.start_s) / whole}%`;
+    }
+    fill(this.axis, ...[0, 1, 2, 3, 4, 5, 6].map(i => h("span", { style: `left: ${100 * i / 6}%` }, isSame ? `${Math.round(100 * i / 6)} %` : formatTime(this.longest * i / 6))));
+  }
+
+  /** @param {number} number */
+  choose(number) {
+    this.chosen = this.chosen === number ? 0 : number;
+    for (const [block, run] of this.blocks) block.classList.toggle("dim", this.chosen > 0 && run.activity !== this.chosen);
+    for (const [each, card] of this.cards) card.setAttribute("aria-pressed", String(each === this.chosen));
+    const activity = this.data.activities[this.chosen - 1];
+    this.status.textContent = activity ? t("report.chosen", { name: this.numbered(this.chosen), videos: t("count.videos", { n: activity.num_videos }), time: formatTime(activity.total_s) }) : "";
+  }
+
+  /** @param {Activity} activity */
+  card(activity) {
+    const { number } = activity, { videos, pictures } = this.data, present = videos.filter(video => video.seconds[number - 1] > 0), encoded = pictures[number - 1];
+    const text = this.isShared ? t("report.usually", { n: activity.num_videos, total: videos.length, time: formatTime(activity.usual_s) }) : `${present[0].name} · ${formatTime(activity.total_s)}`;
+    const button = h("button", { type: "button", class: "card activity", "aria-pressed": "false", style: `--dot: ${this.colour(number)}`, onclick: () => this.choose(number) },
+      encoded ? h("div", { class: "picture" }, h("img", { src: `data:image/jpeg;base64,${encoded}`, alt: "", loading: "lazy" })) : null,
+      h("div", { class: "card-text" }, h("h3", { class: "card-title" }, this.chip(number), ` ${activity.label ?? t("report.activity", { number })}`), h("p", { class: "small soft" }, text),
+        h("div", { class: "presence", role: "img", "aria-label": t("report.in", { names: present.map(video => video.name).join(", ") }) }, ...videos.map(video => h("i", { title: video.name, class: present.includes(video) ? "on" : "" })))));
+    this.cards.set(number, button);
+    return h("li", {}, button);
+  }
+
+  rare() {
+    const rare = this.data.activities.filter(activity => !this.places.has(activity.number));
+    return rare.length ? h("p", { class: "soft small" }, t("report.rare", { n: rare.length, time: formatTime(rare.reduce((sum, activity) => sum + activity.total_s, 0)) })) : null;
+  }
+
+  /** @param {number} number */
+  chip(number) { return h("span", { class: "number-chip", style: `background: ${this.colour(number)}` }, number); }
+
+  /** @param {number[]} numbers */
+  named(numbers) {
+    return numbers.flatMap((number, i) => [i ? (i === numbers.length - 1 ? ` ${t("report.and")} ` : ", ") : "", this.chip(number), this.data.activities[number - 1].label ? ` ${this.label(number)}` : ""]);
+  }
+
+  differences() {
+    const { videos } = this.data, others = videos.length - 1;
+    /** @type {string[]} */
+    const usual = [];
+    const cards = videos.map(video => {
+      const rows = video.not_seen.map(({ activity, share }) => h("li", {}, `${t("report.not_seen")} `, ...this.named([activity]), ` ${t("report.in_others", { n: Math.round(share * others), total: others })}`));
+      for (const { activity, earlier_than, later_than } of video.unusual_place) {
+        rows.push(h("li", {}, ...this.named([activity]), ...(earlier_than.length ? [` ${t("report.before")} `, ...this.named(earlier_than)] : []), earlier_than.length && later_than.length ? "," : "",
+          ...(later_than.length ? [` ${t("report.after")} `, ...this.named(later_than)] : [])));
+      }
+      for (const { activity, times } of video.took_long) rows.push(h("li", {}, ...this.named([activity]), ` ${t("report.took", { times: times.toFixed(1) })}`));
+      const own_s = video.runs.filter(run => !this.places.has(run.activity)).reduce((sum, run) => sum + run.end_s - run.start_s, 0);
+      if (own_s) rows.push(h("li", {}, t("report.own", { time: formatTime(own_s) })));
+      if (!rows.length) { usual.push(video.name); return null; }
+      return h("section", { class: "card difference" }, h("h3", { class: "ellipsis" }, video.name), h("ul", {}, ...rows));
+    });
+    return h("section", { id: "differences", class: "stack" }, h("h2", {}, t("report.differs")), h("p", { class: "soft small" }, t("report.differs_text")),
+      h("div", { id: "cards", class: "cards wide" }, ...cards), usual.length ? h("p", { class: "soft small" }, t("report.usual", { names: usual.join(", ") })) : null);
+  }
+
+  table() {
+    const { videos } = this.data, body = h("tbody"), head = h("tr"), order = { column: -1, isUp: true };
+    /** @type {[string | number, (video: ReportVideo) => any][]} */
+    const columns = [[t("report.video"), video => video.name], [t("report.length"), video => video.duration_s], ...this.shown.map(({ number }) => /** @type {[number, (video: ReportVideo) => number]} */ ([number, video => video.seconds[number - 1]]))];
+    const fillRows = () => {
+      const rows = [...videos];
+      if (order.column >= 0) { const key = columns[order.column][1]; rows.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (order.isUp ? 1 : -1)); }
+      fill(body, ...rows.map(video => h("tr", {}, h("th", { scope: "row", title: video.name }, video.name), h("td", {}, formatTime(video.duration_s)), ...this.shown.map(({ number }) => {
+        const seconds = video.seconds[number - 1], strength = Math.round(10 + 25 * Math.min(1, seconds / video.duration_s * 4));
+        return seconds ? h("td", { style: `background: color-mix(in srgb, ${this.colour(number)} ${strength}%, transparent)` }, formatTime(seconds)) : h("td", { class: "soft" }, "–");
+      }))));
+    };
+    columns.forEach(([name], i) => {
+      const isActivity = typeof name === "number", cell = h("th", { scope: "col" });
+      cell.append(h("button", { type: "button", class: "sort", ...(isActivity ? { title: this.label(name), "aria-label": t("report.sort", { name: this.label(name) }) } : {}), onclick: () => {
+        order.isUp = order.column === i ? !order.isUp : i === 0;
+        order.column = i;
+        for (const other of head.children) other.removeAttribute("aria-sort");
+        cell.setAttribute("aria-sort", order.isUp ? "ascending" : "descending");
+        fillRows();
+      } }, isActivity ? this.chip(name) : name));
+      head.append(cell);
+    });
+    fillRows();
+    const total = h("tr", {}, h("th", { scope: "row" }, t("report.in_all")), h("td", {}, formatTime(videos.reduce((sum, video) => sum + video.duration_s, 0))), ...this.shown.map(activity => h("td", {}, formatTime(activity.total_s))));
+    return h("section", { class: "stack" }, h("h2", {}, t("report.times")), h("div", { class: "scroll panel", tabIndex: 0, role: "region", "aria-label": t("report.times") },
+      h("table", { id: "table" }, h("caption", {}, t("report.times_text")), h("thead", {}, head), body, h("tfoot", {}, total))));
+  }
+}

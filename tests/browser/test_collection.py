@@ -1,0 +1,333 @@
+"""The collection in a real browser: cards, facets, jobs, adding, search across videos, and the folder report."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+
+import pytest
+
+from hiero.errors import InputError
+from hiero.serve.app import create_app
+from hiero.serve.library import Library
+from hiero.serve.settings import ServerSettings
+from hiero.types import ProgressEvent
+from tests.browser.conftest import run_server
+from tests.browser.test_page import wait_for_results
+from tests.browser.video_page import wait_until
+from tests.serve.conftest import write_scenes
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PHONE = {"width": 390, "height": 844}
+
+
+def open_collection(page, server, address=""):
+    page.goto(server.url + address)
+    page.wait_for_selector("#videos li")
+    return page
+
+
+def violations(page):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    rules = axe.run(page).response["violations"]
+    return [(rule["id"], [node["html"][:160] for node in rule["nodes"]][:3]) for rule in rules]
+
+
+def leave(page, server):
+    """Leave a server that is not the one of the fixture, to which alone the page may send requests."""
+    page.goto("about:blank")
+    assert [text for text in page.problems if server.url not in text and "Failed to fetch" not in text] == []
+    page.problems.clear()
+
+
+def card(page, name):
+    return page.locator(f"#videos li:has(h2:text-is('{name}'))")
+
+
+def test_cards(page, server):
+    open_collection(page, server)
+    tea = card(page, "tea")
+    assert tea.locator(".on-picture").inner_text() == "0:30"
+    steps = server.library.find_by_name("tea")
+    assert tea.locator(".first-steps").inner_text() == " · ".join(steps.names[:3])
+    assert f"{steps.num_steps} steps" in tea.inner_text()
+    assert "not read yet" in card(page, "new").inner_text()
+    wait_until(page, "document.querySelector('#videos video')?.readyState > 0")  # its first frame stands for a picture
+    assert page.locator("#learn").is_hidden()  # nothing has been corrected
+    page.select_option("#sort", "name")
+    page.wait_for_selector("#videos li:first-child:has-text('bike')")
+    page.select_option("#sort", "length")
+    page.wait_for_selector("#videos li:first-child:has-text('tea')")
+    page.fill("#filter", "bik")
+    page.wait_for_selector("#list-status:has-text('1 of 1 video matching “bik”')")
+    page.fill("#filter", "zzz")
+    page.wait_for_selector("#no-videos:has-text('No videos match “zzz”')")
+
+
+def test_facets_narrow_and_stay_in_the_address(page, server, world):
+    (world.root / "attic").mkdir(exist_ok=True)
+    shutil.copy(world.root / "new.mp4", world.root / "attic" / "box.mp4")
+    server.library.add(world.root / "attic" / "box.mp4")
+    open_collection(page, server)
+    page.click("[data-facet=folder][data-value=attic]")
+    page.wait_for_selector("#list-status:has-text('1 of 1 video')")
+    assert "folder=attic" in page.url
+    page.reload()
+    page.wait_for_selector("[data-value=attic][aria-pressed=true]")
+    assert page.locator("#videos li").count() == 1
+    page.click("#chosen button")
+    page.wait_for_selector("#list-status:has-text('4 of 4 videos')")
+    step = server.library.find_by_name("tea").names[0]
+    page.click(f"[data-facet=step][data-value='{step}']")
+    page.wait_for_selector("#chosen .chip")
+    assert step in page.locator("#chosen").inner_text()
+
+
+@pytest.fixture
+def slow(library):
+    """Videos are read by hand: each report of progress is given by the test."""
+    library.reports, library.is_done = [], False
+
+    def reader(source, progress):
+        while not library.is_done:
+            for done_s in library.reports:
+                progress(ProgressEvent("read", source.name, done_s, 60.0))
+            time.sleep(0.02)
+
+    library.reader = reader
+    yield library
+    library.is_done = True
+
+
+def test_reading_shows_its_progress_and_survives_a_reload(page, server, slow):
+    slow.reports = [0.0]
+    open_collection(page, server)
+    page.click("#read-all")
+    page.wait_for_selector("#jobs li:has-text('new')")
+    slow.reports = [20.0]
+    page.wait_for_selector("#jobs li:has-text('33 %')")
+    page.wait_for_selector("#jobs li:has-text('left')")
+    assert "33 %" in card(page, "new").locator(".overlay").inner_text()
+    assert page.locator("#read-all").is_hidden()
+    page.reload()
+    page.wait_for_selector("#jobs li:has-text('33 %')")
+    assert card(page, "new").locator(".overlay").is_visible()
+    assert violations(page) == []
+    slow.is_done = True
+    page.wait_for_selector("#queue", state="hidden")
+    page.wait_for_selector("#videos li:has-text('new'):has-text('steps')")
+
+
+def test_learning_is_offered_where_corrections_are(page, server, library):
+    tea = library.find_by_name("tea")
+    video = library.read(tea)
+    document = library.steps(video, None).to_dict()
+    document["levels"][-1]["steps"][0]["label"] = "warm the pot"
+    library.save_edits(tea, document, video, ())
+    open_collection(page, server)
+    assert "corrected" in card(page, "tea").inner_text()
+    page.click("#learn")
+    page.wait_for_selector("#learn-status:has-text('Learned 1 name from 1 step in 1 video')")
+    page.reload()
+    page.wait_for_selector("#learn-status:has-text('Learned 1 name')")  # it is still known
+
+
+def test_a_job_that_failed_can_be_tried_again(page, server, library):
+    def reader(source, progress):
+        raise InputError("the disk is full; free some space")
+
+    library.reader = reader
+    open_collection(page, server)
+    card(page, "new").locator("button.read").click()
+    page.wait_for_selector("#jobs li:has-text('the disk is full')")
+    page.click("#jobs button:has-text('Try again')")
+    page.wait_for_selector("#jobs li:has-text('the disk is full') >> nth=1")
+
+
+def test_dropped_files_are_added_and_read(page, library, world, tmp_path):
+    with run_server(library, create_app(library, ServerSettings(upload=tmp_path))) as server:
+        open_collection(page, server)
+        drop = """async url => {
+            const bytes = await (await fetch(url)).blob(), transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], "dropped.mp4", { type: "video/mp4" }));
+            transfer.items.add(new File(["text"], "notes.txt", { type: "text/plain" }));
+            for (const type of ["dragenter", "dragover"]) document.body.dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+            const isShown = !document.getElementById("drop").hidden;
+            document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+            return isShown;
+        }"""  # noqa: E501
+        assert page.evaluate(drop, f"api/videos/{library.find_by_name('new').id}/file")
+        page.wait_for_selector("#one:not([hidden])")
+        assert (tmp_path / "dropped.mp4").exists()
+        assert not (tmp_path / "notes.txt").exists()
+        wait_until(page, lambda: library.find_by_name("dropped").is_read)
+        leave(page, server)
+
+
+def test_results_are_grouped_by_video_and_play_on_hover(page, server, monkeypatch):
+    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 0.0)  # the small random network is never sure
+    open_collection(page, server)
+    page.fill("#query", "wash a cup")
+    page.keyboard.press("Enter")
+    wait_for_results(page, "hits")
+    groups = page.locator("#hits section")
+    assert sorted(groups.nth(i).get_attribute("aria-label") for i in range(groups.count())) == ["bike", "tea"]
+    moment = page.locator("#hits li").first
+    assert re.search(r"\d %", moment.inner_text())
+    moment.hover()
+    wait_until(page, "document.querySelector('#hits video')?.currentTime > 0")
+    page.mouse.move(2, 2)
+    wait_until(page, "!document.querySelector('#hits video')")
+    page.locator("#hits li a").first.focus()  # also by the keyboard
+    wait_until(page, "document.querySelector('#hits video')")
+    assert violations(page) == []
+
+
+def test_nothing_found_is_plain(page, server, monkeypatch):
+    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 1.0)
+    open_collection(page, server)
+    page.fill("#query", "a walrus")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#results-title:has-text('“a walrus” is probably not in these videos')")
+    assert "Nothing found" in page.inner_text("#nothing")
+    assert page.locator("#hits li").count() == 0
+    page.click("#hits-all")
+    page.wait_for_selector("#hits li")
+
+
+def test_the_same_step_elsewhere_plays_in_sync(page, server, monkeypatch):
+    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 0.0)
+    page.goto(f"{server.url}#v={server.library.find_by_name('tea').id}&t=2&same=2")
+    page.wait_for_selector("#same-players li:nth-child(2)")
+    assert "this step" in page.locator("#same-players li").first.inner_text()
+    times = "[...document.querySelectorAll('#same-players video')].map(v => v.currentTime)"
+    wait_until(page, "[...document.querySelectorAll('#same-players video')].every(v => v.readyState >= 2)")
+    before = page.evaluate(times)
+    page.locator("#sync").focus()
+    page.keyboard.press("End")
+    wait_until(page, f"{times}.every((time, i) => time > {before}[i])")  # all at their ends
+    page.keyboard.press("Home")
+    page.click("#play-all")
+    wait_until(page, f"{times}.every((time, i) => time > {before}[i] + 0.2)")
+    assert page.locator("#play-all").inner_text() == "Pause all"
+    page.click("#play-all")
+    wait_until(page, "[...document.querySelectorAll('#same-players video')].every(v => v.paused)")
+    assert violations(page) == []
+
+
+def test_the_report_is_part_of_the_page(page, server):
+    open_collection(page, server)
+    page.click("#compare")
+    page.wait_for_selector("#lanes .track >> nth=1")
+    assert page.locator("#lanes .name").all_inner_texts() == ["bike", "tea"]
+    page.locator("#order button").first.click()
+    assert page.locator("#order button[aria-pressed=true]").count() == 1
+    assert page.locator("#lanes .dim").count() > 0
+    page.locator("#table thead button").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#table tbody th").first.inner_text() == "tea"  # the longer one
+    assert violations(page) == []
+    page.click("#lanes a:has-text('tea')")
+    page.wait_for_selector("#one:not([hidden])")
+
+
+@pytest.fixture
+def empty(world, tmp_path, monkeypatch):
+    """A server that was started without videos."""
+    home = tmp_path / "home"
+    (home / "clips").mkdir(parents=True)
+    write_scenes(home / "clips" / "walk.mp4", [1, 2], 2)
+    monkeypatch.setenv("HOME", str(home))
+    library = Library({"raw": world.engine})
+    settings = ServerSettings(upload=tmp_path / "videos", choose_folders=True)
+    settings.upload.mkdir()
+    with run_server(library, create_app(library, settings)) as server:
+        yield server
+
+
+def test_the_first_start_offers_a_folder(page, empty):
+    page.goto(empty.url)
+    page.wait_for_selector("#welcome")
+    assert violations(page) == []
+    page.focus("#start-folder")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#folders[open] .folder:has-text('clips'):has-text('1 video')")
+    assert violations(page) == []
+    page.click("#folders .folder:has-text('clips')")
+    page.wait_for_selector("#folders:has-text('1 video in this folder')")
+    page.click("#use-folder")
+    page.wait_for_selector("#videos li:has-text('walk')")
+    assert page.locator("#welcome").count() == 0
+    leave(page, empty)
+
+
+def test_the_first_start_offers_the_sample(page, empty, monkeypatch):
+    read = []
+    monkeypatch.setattr("hiero.serve.library.Library.index", lambda self, entry, progress: read.append(entry.name))
+    page.goto(empty.url)
+    page.click("#start-sample")
+    page.wait_for_selector("#name:has-text('sample')")
+    wait_until(page, lambda: read == ["sample"])
+    leave(page, empty)
+
+
+def test_the_keyboard_alone(page, server):
+    """From the search box over filters, sorting and cards to a video, and back."""
+    open_collection(page, server)
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "query"
+    seen = []
+    while "card" not in seen and len(seen) < 60:
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.id || document.activeElement.classList[0]"))
+    assert [name for name in seen if name in ("compare", "facet", "filter", "sort", "card")][-3:] == [
+        "filter",
+        "sort",
+        "card",
+    ]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#one:not([hidden])")
+    page.go_back()
+    page.wait_for_selector("#list:not([hidden])")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_accessibility_and_a_phone(page, server, theme):
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size(PHONE)
+    for address, ready in (("", "#videos li"), ("#q=wash+a+cup", "#results-title"), ("#report=1", "#lanes .track")):
+        page.goto("about:blank")
+        page.goto(server.url + address)
+        page.wait_for_selector(ready)
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_pure_parts(page, server):
+    """Grouping, times in sync, time left and useful facets are functions of their arguments."""
+    page.goto(server.url)
+    page.wait_for_selector("#videos li")
+    result = page.evaluate("""async () => {
+        const { groupByVideo } = await import("./collection/results.js");
+        const { clipTimes } = await import("./collection/elsewhere.js");
+        const { formatLeft, totalLeft } = await import("./collection/progress.js");
+        const { usefulFacets, facetLabel } = await import("./collection/facets.js");
+        const hits = [["a", 0.2], ["b", 0.9], ["a", 0.5]].map(([video, probability]) => ({ video, probability }));
+        const clips = [{ start_s: 10, end_s: 20 }, { start_s: 0, end_s: 4 }];
+        const job = { state: "running", done_s: 30, duration_s: 60, left_s: 100 };
+        return {
+            groups: groupByVideo(hits).map(({ video, hits }) => [video, hits.map(hit => hit.probability)]),
+            same: clipTimes(0.5, clips, false), stretched: clipTimes(0.5, clips, true),
+            left: [null, 12, 150, 5400].map(formatLeft), total: totalLeft([job, { state: "waiting" }]),
+            useful: usefulFacets({ folder: [{}, {}], month: [{}] }, { person: "anna" }),
+            month: facetLabel("month", "2026-11"),
+        };
+    }""")
+    assert result["groups"] == [["b", [0.9]], ["a", [0.5, 0.2]]]
+    assert result["same"] == [15, 4]
+    assert result["stretched"] == [15, 2]
+    assert result["left"] == ["", "less than a minute left", "about 3 min left", "about 1.5 h left"]
+    assert result["total"] == 300  # the rest of this one, and a whole one
+    assert result["useful"] == ["folder", "person"]
+    assert result["month"] == "November 2026"
