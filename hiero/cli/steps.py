@@ -153,7 +153,7 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
         sure = "" if step.probability is None else format_percent(step.probability)
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
         times = format_time(step.start_s), format_time(step.end_s)
-        cells = (*times, str(step.thread), name, sure, *file_cells(hierarchy.files, step))
+        cells = (*times, str(step.thread + 1), name, sure, *file_cells(hierarchy.files, step))
         table.add_row(*cells, style=style)
         for child in step.children:
             add_rows(by_id[child], level + 1)

@@ -240,7 +240,7 @@ class _Display:
 def _format_step(step: Step) -> str:
     sure = "" if step.probability is None else f"  {format_percent(step.probability)}"
     name = printable(step.label or step.id.replace("step-", "Step "))
-    return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread:>6}  {name}{sure}"
+    return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread + 1:>6}  {name}{sure}"
 
 
 @contextmanager

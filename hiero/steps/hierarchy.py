@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -53,9 +53,8 @@ def build_hierarchy(
     counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # equal levels are merged
     levels = merge_steps(x, finest, counts)[::-1]
     names = [level_name(number, len(levels)) for number in range(len(levels))]
-    return link_levels(
-        [_make_level(x, boundaries, name, clock) for name, boundaries in zip(names, levels, strict=True)]
-    )
+    threads = match_threads([group_into_threads(x, boundaries) for boundaries in levels], levels)
+    return link_levels([_make_level(*level, clock) for level in zip(names, levels, threads, strict=True)])
 
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
@@ -127,8 +126,34 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
     return [number[cluster] for cluster in member_of.tolist()]
 
 
-def _make_level(x: np.ndarray, boundaries: list[int], name: str, clock: Clock) -> list[Step]:
-    threads = group_into_threads(x, boundaries)
+def match_threads(threads: list[list[int]], levels: list[list[int]]) -> list[list[int]]:
+    """Give the threads of every level the numbers of the finest level, so that a number means the same on all levels.
+
+    A coarser thread gets the number of the finest one that shares most nodes with it, unless a thread that shares
+    more has that number. Threads for which none is left are numbered on.
+    """
+    finest = np.repeat(threads[-1], np.diff(levels[-1]))
+    matched = []
+    for own, boundaries in zip(threads[:-1], levels[:-1], strict=True):
+        shared = np.zeros((max(own) + 1, max(threads[-1]) + 1), dtype=np.int64)
+        np.add.at(shared, (np.repeat(own, np.diff(boundaries)), finest), 1)
+        numbers: dict[int, int] = {}
+        taken = set[int]()
+        pairs = np.flatnonzero(shared)
+        for pair in pairs[np.argsort(-shared.flat[pairs], kind="stable")].tolist():
+            thread, number = divmod(pair, shared.shape[1])
+            if thread not in numbers and number not in taken:
+                numbers[thread] = number
+                taken.add(number)
+        spare = count(shared.shape[1])
+        for thread in own:
+            if thread not in numbers:
+                numbers[thread] = next(spare)
+        matched.append([numbers[thread] for thread in own])
+    return [*matched, threads[-1]]
+
+
+def _make_level(name: str, boundaries: list[int], threads: list[int], clock: Clock) -> list[Step]:
     return [
         Step(f"{name}-{number}", clock.edge_s(a), clock.edge_s(b), thread)
         for number, ((a, b), thread) in enumerate(zip(pairwise(boundaries), threads, strict=True), start=1)

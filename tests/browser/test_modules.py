@@ -47,14 +47,6 @@ def run(page, module, code, argument=None):
     return page.evaluate(f"async argument => {{ const m = await import('/{module}'); {code} }}", argument)
 
 
-def test_a_colour_means_the_same_on_every_level(blank):
-    """A coarse thread has the colour of the fine one that fills most of its time; no two share one."""
-    maps = run(
-        blank, "video/steps.js", TWO_LEVELS + "return m.matchThreads(steps).map(map => Object.fromEntries(map));"
-    )
-    assert maps == [{"0": 1, "1": 0}, {"0": 0, "1": 1}]  # a is mostly 2, b is 3, which is done as 1 is
-
-
 def test_names_and_numbers(blank):
     code = (
         TWO_LEVELS

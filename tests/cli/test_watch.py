@@ -143,7 +143,7 @@ def test_the_line_of_the_open_step(monkeypatch):
     assert shown.split("\r\x1b[2K") == [
         "cam: waiting for its first seconds",
         "   from       to  thread  step\ncam: waiting for its first seconds",
-        "   0:00     0:08       0  wash[31m\ncam: waiting for its first seconds",
+        "   0:00     0:08       1  wash[31m\ncam: waiting for its first seconds",
         line,
         f"hiero: slow\n{line}",
         f"{line}\n",

@@ -16,6 +16,7 @@ from hiero.steps.hierarchy import (
     default_step_counts,
     group_into_threads,
     join_by_average_linkage,
+    match_threads,
     merge_short_steps,
 )
 from hiero.types import Clock
@@ -141,3 +142,11 @@ def test_short_steps_merge_as_one_at_a_time(num_nodes, min_nodes, seed):
     boundaries = [0, *inner.tolist(), num_nodes]
     x = rng.normal(size=(num_nodes, 4)).astype(np.float32)
     assert merge_short_steps(x, boundaries, min_nodes) == plain_merge_short_steps(x, boundaries, min_nodes)
+
+
+def test_a_thread_has_the_same_number_on_every_level():
+    """A coarser thread is numbered as the fine one that fills most of it; no two threads of a level share a number."""
+    fine, coarse = [0, 1, 2, 0], [0, 1, 2]  # the last fine step is done as the first one is
+    boundaries = [[0, 10, 30, 40], [0, 4, 10, 30, 40]]
+    assert match_threads([coarse, fine], boundaries) == [[1, 2, 0], fine]
+    assert match_threads([[0, 1, 2], [0, 0, 0]], [[0, 2, 9, 10], [0, 2, 9, 10]]) == [[1, 0, 2], [0, 0, 0]]

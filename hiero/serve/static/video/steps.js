@@ -14,15 +14,14 @@ const SAME_TIME_S = 0.01;
 export const haveSameSpan = (a, b) => Math.abs(a.start_s - b.start_s) < SAME_TIME_S && Math.abs(a.end_s - b.end_s) < SAME_TIME_S;
 
 /**
- * Every step with its place, title and activity, by its id.
+ * Every step with its place, its title and its activity (the thread, which means the same on every level), by its id.
  * @param {Hierarchy} hierarchy
  * @returns {Map<string, StepEntry>}
  */
 export function indexSteps(hierarchy) {
-  const activities = matchThreads(hierarchy), entries = new Map();
+  const entries = new Map();
   hierarchy.levels.forEach(({ steps }, level) => steps.forEach((step, index) => {
-    const activity = activities[level].get(step.thread) ?? 0;
-    entries.set(step.id, { step, level, index, title: titleOf(hierarchy, level, index), activity });
+    entries.set(step.id, { step, level, index, title: titleOf(hierarchy, level, index), activity: step.thread });
   }));
   return entries;
 }
@@ -44,61 +43,6 @@ function partNumber(hierarchy, level, index) {
   const { id, parent } = hierarchy.levels[level].steps[index], parents = hierarchy.levels[level - 1].steps;
   const above = Math.max(0, parents.findIndex(step => step.id === parent));
   return `${partNumber(hierarchy, level - 1, above)}.${Math.max(0, parents[above].children.indexOf(id)) + 1}`;
-}
-
-/**
- * For each level, the activity of each of its threads. The activities are the threads of the finest level: a coarser
- * thread is the activity that fills most of its time, unless a thread that shares more time with it already is. So a
- * colour means the same on every level, and two threads of a level never share one.
- * @param {Hierarchy} hierarchy
- * @returns {Map<number, number>[]}
- */
-export function matchThreads(hierarchy) {
-  const finest = hierarchy.levels.at(-1)?.steps ?? [];
-  const numbers = new Map([...new Set(finest.map(step => step.thread))].map((thread, i) => [thread, i]));
-  return hierarchy.levels.map(({ steps }, level) => {
-    if (level === hierarchy.levels.length - 1) return numbers;
-    return assign(sharedTimes(steps, finest), steps.map(step => step.thread), numbers);
-  });
-}
-
-/**
- * The seconds that each thread of a level shares with each thread of the finest one, longest first.
- * @param {Step[]} coarse @param {Step[]} fine
- */
-function sharedTimes(coarse, fine) {
-  /** @type {Map<string, { coarse: number, fine: number, seconds: number }>} */
-  const shared = new Map();
-  let first = 0;
-  for (const step of coarse) {
-    while (first < fine.length && fine[first].end_s <= step.start_s) first++;
-    for (let i = first; i < fine.length && fine[i].start_s < step.end_s; i++) {
-      const seconds = Math.min(step.end_s, fine[i].end_s) - Math.max(step.start_s, fine[i].start_s);
-      const key = `${step.thread} ${fine[i].thread}`;
-      const entry = shared.get(key) ?? { coarse: step.thread, fine: fine[i].thread, seconds: 0 };
-      entry.seconds += seconds;
-      shared.set(key, entry);
-    }
-  }
-  return [...shared.values()].sort((a, b) => b.seconds - a.seconds);
-}
-
-/**
- * Greedy: the pair with the most shared time first, each thread once; what is left gets a new number.
- * @param {{ coarse: number, fine: number }[]} pairs @param {number[]} threads @param {Map<number, number>} numbers
- */
-function assign(pairs, threads, numbers) {
-  /** @type {Map<number, number>} */
-  const assigned = new Map(), taken = new Set();
-  for (const { coarse, fine } of pairs) {
-    const number = numbers.get(fine) ?? 0;
-    if (assigned.has(coarse) || taken.has(number)) continue;
-    assigned.set(coarse, number);
-    taken.add(number);
-  }
-  let next = numbers.size;
-  for (const thread of threads) if (!assigned.has(thread)) assigned.set(thread, next++);
-  return assigned;
 }
 
 /**
