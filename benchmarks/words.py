@@ -6,6 +6,7 @@
     python -m benchmarks.words train WORK -o HEAD.safetensors [--teachers N]
         the head, and its recall on held-out pictures (1 minute; with N others first, whose mean it learns as well)
     python -m benchmarks.words labels   vectors of the bundled labels, into the package
+    python -m benchmarks.words phrases TEXTS   bundled labels whose words no text in the .gz files of a folder contains
     python -m benchmarks.words score CLIPS   `ask`, `search`, `steps` on real first-person videos
 
 CLONES holds bare clones owner+name/repo; PAIRS the texts, CLIPS the videos: see their README.
@@ -427,6 +428,10 @@ def main() -> None:
         encode(args.work, args.pairs, device)
     elif command == "train":
         print(json.dumps(train(args.work, args.out, device, seed=args.seed, num_teachers=args.teachers)))
+    elif command == "phrases":
+        from hiero.engine.video_nodes import rich_labels
+
+        print("\n".join(words_data.unheard_phrases(rich_labels(), sorted(args.work.glob("*.gz")))))
     elif command == "labels":
         write_label_vectors()
     elif command == "template":
@@ -435,7 +440,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             score(args.work, Path(folder))
     else:
-        parser.error("say what to do: pack, encode, train, labels, template or score")
+        parser.error("say what to do: pack, encode, train, labels, phrases, template or score")
 
 
 if __name__ == "__main__":

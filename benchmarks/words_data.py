@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import multiprocessing
 import re
 import subprocess
 from collections.abc import Iterator
@@ -118,7 +119,8 @@ def _pack(work: Path, name: str, repository: Path, blobs: list[tuple[str, str]])
     index: list[tuple[str, int, int]] = []
     number, offset = 0, 0
     out = (work / f"{name}.0.pack").open("wb")
-    with ProcessPoolExecutor() as pool:
+    # Spawned workers do not inherit the pipe to git, which would otherwise never see its end.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         for file, picture in pool.map(_squash, _read_blobs(repository, blobs), chunksize=32):
             if not picture:
                 print(f"{file}: not a picture, left out")
@@ -396,3 +398,24 @@ def texts_of_picture(source: str, sentences: list[str]) -> tuple[list[str], list
         return sentences, [], [s.removeprefix("a photo of ").removesuffix(" in a grocery store") for s in sentences[:1]]
     by_sentence = [phrases(sentence) for sentence in sentences]
     return sentences, [p for doings, _ in by_sentence for p in doings], [p for _, things in by_sentence for p in things]
+
+
+def unheard_phrases(phrases: list[str], files: list[Path]) -> list[str]:
+    """Phrases whose verb and last word are never in one line of compressed text files: they may be nonsense."""
+
+    def stem(word: str) -> str:
+        return re.sub(r"(es|s|e)$", "", word)
+
+    wanted: dict[str, set[tuple[str, str]]] = {}
+    for phrase in phrases:
+        words = phrase.lower().split()
+        wanted.setdefault(stem(words[-1]), set()).add((stem(words[0]), phrase))
+    heard: set[str] = set()
+    for file in files:
+        with gzip.open(file, "rt") as lines:
+            for line in lines:
+                stems = {stem(word) for word in re.findall(r"[a-z]+", line.lower())}
+                for thing in stems & wanted.keys():
+                    pairs = wanted[thing]
+                    heard |= {phrase for verb, phrase in pairs if any(word.startswith(verb) for word in stems)}
+    return [phrase for phrase in phrases if phrase not in heard]

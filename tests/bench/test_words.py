@@ -4,6 +4,7 @@ out of sentences; views.
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import words
-from benchmarks.words_data import make_view, phrases, texts_of_picture
+from benchmarks.words_data import make_view, phrases, texts_of_picture, unheard_phrases
 from hiero.storage.files import load_arrays
 
 NUM_PICTURES, NUM_PATCHES, SIZE = 120, 6, 384
@@ -87,3 +88,11 @@ def test_views_are_pictures_of_the_same_size():
         assert made[0].shape == pictures.shape
         assert torch.equal(*made)
         assert torch.isfinite(made[0]).all()
+
+
+def test_phrases_that_no_text_contains(tmp_path):
+    with gzip.open(tmp_path / "texts.tsv.gz", "wt") as file:
+        file.write("1.jpg\tA man fills two cups.\n2.jpg\tshe washes the knives and a knife\n")
+    files = [tmp_path / "texts.tsv.gz"]
+    phrases = ["fill the cup", "fill the knife", "wash the knife", "wash the cup"]
+    assert unheard_phrases(phrases, files) == ["fill the knife", "wash the cup"]
