@@ -6,9 +6,10 @@
     python -m benchmarks.calibration clips CLIPS
         videos, with pictures: clips named after what they show, and procedures with timed steps
 
-Videos are divided into two halves by their names. The numbers of `hiero.steps.calibration` are
-fitted on the development half, and the tables are about the other half. Texts that are shown and
-texts that are not are asked equally often.
+Videos are divided into two halves by their names. The numbers are fitted on the development half and
+printed as the constants of `hiero/steps/calibration.py`; the tables are about the other half. `ask`
+and `search` use the same numbers, which are fitted on the matches of `ask`. To adopt new ones, paste
+them, run the command again, and look at the search.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,17 @@ from scipy.special import expit
 import hiero
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, share, split
 from benchmarks.words_score import CAPTIONS, fit_logistic
+from hiero.corpus.corpus import Corpus
 from hiero.engine import Video
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
-from hiero.steps.grounding import score_spans
-from hiero.steps.similarity import presence_statistics
-from hiero.types import Step
-from hiero.vectors import unit_vectors
+from hiero.steps.grounding import MAX_OVERLAP
+from hiero.types import ANSWER_THRESHOLD, Match
 
 NUM_HITS = 5  # hits of a search that are judged
 NUM_LIKE = 20  # hits of `--like` that are judged
 NUM_BINS = 10
+THRESHOLDS = (0.05, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3)
 MIN_OVERLAP = 0.5  # share of the shorter span that a hit and a true span have in common
 MIN_LABEL_OVERLAP = 0.5  # share of a step that lies in spans of its label
 
@@ -64,63 +65,83 @@ class Sample:
 
 @dataclass
 class Judged:
-    """Raw values of answers (n, D), whether they were right, and of which half they are."""
+    """Raw values of answers (n, D), whether they were right, of which half they are, and how much they count."""
 
-    raw: list[list[float]]
-    right: list[bool]
-    development: list[bool]
+    raw: list[list[float]] = field(default_factory=list)
+    right: list[bool] = field(default_factory=list)
+    development: list[bool] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
 
-    def add(self, raw: list[float], right: bool, development: bool) -> None:
+    def add(self, raw: list[float], right: bool, development: bool, weight: float = 1.0) -> None:
         self.raw.append(raw)
         self.right.append(right)
         self.development.append(development)
+        self.weights.append(weight)
 
 
-def judge_presence(samples: list[Sample], rng: np.random.Generator) -> Judged:
-    """`ask`: is a text in the video at all?"""
-    judged = Judged([], [], [])
+def judge_answers(samples: list[Sample], rng: np.random.Generator) -> Judged:
+    """`ask`: is a match right? Absent texts count more, so that the odds are `PRIOR_ODDS`."""
+    judged = Judged()
     for sample in samples:
         texts = sorted({text for *_, text in sample.spans})
         absent = sorted({text for other in samples for *_, text in other.spans} - set(texts))
-        texts += list(rng.choice(absent, min(len(texts), len(absent)), replace=False))
-        video = sample.video
-        similarity = video.similarity(texts)
-        best = score_spans(similarity, video.spans, video.clock.spacing_s, video.temperature).argmax(1)
-        for text, row in zip(texts, presence_statistics(similarity, video.spans, best.tolist()), strict=True):
-            judged.add(row.tolist(), any(text == own for *_, own in sample.spans), sample.is_development)
+        chosen = list(rng.choice(absent, min(len(texts), len(absent)), replace=False))
+        for text, answer in zip(texts + chosen, sample.video.ask(texts + chosen, num=NUM_HITS), strict=True):
+            steps = StepValues.of(sample.video, text)
+            best = steps.similarity.max()
+            for rank, match in enumerate(answer.matches):
+                best = best if rank == 0 else min(best, steps.at(match))
+                weight = calibration.PRIOR_ODDS if text in texts else 1.0
+                right = sample.shows(match.start_s, match.end_s, text)
+                judged.add([best, best - steps.whole], right, sample.is_development, weight)
     return judged
 
 
 def judge_search(samples: list[Sample], rng: np.random.Generator) -> Judged:
     """`search`: does a hit show the text? Hits come from the samples of one half."""
-    judged = Judged([], [], [])
+    judged = Judged()
     for development in (True, False):
         half = [sample for sample in samples if sample.is_development == development]
-        levels = [sample.video.steps(labels=[]).levels[-1] for sample in half]
-        rows = [(sample, step) for sample, level in zip(half, levels, strict=True) for step in level]
-        shown = sorted({text for sample in half for *_, text in sample.spans})
-        absent = sorted({text for sample in samples for *_, text in sample.spans} - set(shown))
-        texts = shown + list(rng.choice(absent, min(len(shown), len(absent)), replace=False))
-        parts = [search_values(sample.video, level, texts) for sample, level in zip(half, levels, strict=True)]
-        for text, raw in zip(texts, np.concatenate(parts, axis=1), strict=True):
-            for i in np.argsort(-raw, kind="stable")[:NUM_HITS]:
-                sample, step = rows[i]
-                judged.add([float(raw[i])], sample.shows(step.start_s, step.end_s, text), development)
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = Corpus(folder, create=True)
+            for sample in half:
+                corpus.add(sample.video, sample.video.steps(labels=[]), sample.name, sample.name)
+            by_name = {sample.name: sample for sample in half}
+            shown = sorted({text for sample in half for *_, text in sample.spans})
+            absent = sorted({text for sample in samples for *_, text in sample.spans} - set(shown))
+            for text in shown + list(rng.choice(absent, min(len(shown), len(absent)), replace=False)):
+                for hit in corpus.search_text(half[0].video.engine, text, NUM_HITS):
+                    sample = by_name[hit.video]
+                    right = sample.shows(hit.start_s, hit.end_s, text)
+                    judged.add([hit.probability], right, development)
     return judged
 
 
-def search_values(video: Video, level: Sequence[Step], texts: list[str]) -> np.ndarray:
-    """Raw values of texts and steps (Q, N): similarities with pictures, or cosines times the length of the query."""
-    spans = video.level_spans(level)
-    summaries = video.summarise_spans(spans)
-    if summaries is not None:
-        return summaries.similarity(texts)
-    return video.engine.embed_queries(texts) @ unit_vectors(video.embed_spans(spans)).T
+@dataclass
+class StepValues:
+    """What `hiero.steps.calibration.answer` takes, of one text and all steps of a video."""
+
+    spans_s: np.ndarray
+    similarity: np.ndarray
+    whole: float
+
+    @classmethod
+    def of(cls, video: Video, text: str) -> StepValues:
+        spans, similarity = video.step_similarity([text])
+        edges_s = np.array([[video.clock.edge_s(int(i)) for i in span] for span in spans[1:]])
+        return cls(edges_s, similarity[0, 1:], float(similarity[0, 0]))
+
+    def at(self, match: Match) -> float:
+        """The largest similarity of the steps at the moment of a match."""
+        starts_s, ends_s = self.spans_s.T
+        common_s = np.minimum(ends_s, match.end_s) - np.maximum(starts_s, match.start_s)
+        is_same = common_s >= MAX_OVERLAP * np.minimum(ends_s - starts_s, match.end_s - match.start_s) - 1e-6
+        return float(self.similarity[is_same].max())
 
 
 def judge_labels(samples: list[Sample]) -> Judged:
     """`--labels`: is the best of the labels of a video right for a step?"""
-    judged = Judged([], [], [])
+    judged = Judged()
     for sample in samples:
         labels = sorted({text for *_, text in sample.spans})
         if len(labels) < 2:
@@ -143,7 +164,7 @@ def judge_labels(samples: list[Sample]) -> Judged:
 
 def judge_like(samples: list[Sample]) -> Judged:
     """`--like`: is a hit the same step?"""
-    judged = Judged([], [], [])
+    judged = Judged()
     for development in (True, False):
         half = [sample for sample in samples if sample.is_development == development]
         levels = [sample.video.steps(len(sample.spans), labels=[]).levels[-1] for sample in half]
@@ -171,25 +192,52 @@ def text_of(sample: Sample, start_s: float, end_s: float) -> str | None:
     return next((text for start, end, text in sample.spans if start <= middle_s < end), None)
 
 
-def report(title: str, judged: Judged, current: tuple[float, ...]) -> None:
-    """Print the fitted numbers, the errors of both on the held-out half, and how often answers were right."""
+def report(title: str, judged: Judged, constant: str | None) -> None:
+    """Print the fitted numbers of a constant, and how often answers of the held-out half were right.
+
+    Without a constant, the raw values are probabilities.
+    """
     raw, right = np.array(judged.raw), np.array(judged.right, dtype=float)
-    development = np.array(judged.development)
+    development, weights = np.array(judged.development), np.array(judged.weights)
     if development.all() or not development.any():
         print(f"\n{title}: too few videos")
         return
-    fitted = fit_logistic(raw[development], right[development], np.ones(development.sum()), penalty=1e-3)
-    held, truth = raw[~development], right[~development]
-    print(f"\n{title}: {development.sum()} answers to fit, {len(truth)} held out, {100 * truth.mean():.0f} % right")
-    for name, numbers in (("now", np.array(current)), ("fitted", fitted)):
-        said = expit(held @ numbers[:-1] + numbers[-1])
-        print(
-            f"{name}: {np.round(numbers, 2).tolist()}, calibration error {100 * calibration_error(said, truth):.1f} %"
-        )
-    said = expit(held @ fitted[:-1] + fitted[-1])
+    held, truth, weight = raw[~development], right[~development], weights[~development]
+    share = 100 * np.average(truth, weights=weight)
+    print(f"\n{title}: {development.sum()} answers to fit, {len(truth)} held out, {share:.0f} % right")
+    said = held[:, 0]
+    if constant is not None:
+        fitted = fit_logistic(raw[development], right[development], weights[development], penalty=1e-3)
+        for name, numbers in (("now", np.array(getattr(calibration, constant))), ("fitted", fitted)):
+            said = expit(held @ numbers[:-1] + numbers[-1])
+            print(f"{name}: calibration error {100 * calibration_error(said, truth, weight):.1f} %")
+        print(f"{constant} = ({', '.join(f'{number:.2f}' for number in fitted)})")
+    else:
+        print(f"now: calibration error {100 * calibration_error(said, truth, weight):.1f} %")
     print("\n| said | answers | right |\n|---|---|---|")
     for low, high, inside in bins(said):
-        print(f"| {low:.0f} to {high:.0f} % | {inside.sum()} | {100 * truth[inside].mean():.0f} % |")
+        share = 100 * np.average(truth[inside], weights=weight[inside])
+        print(f"| {low:.0f} to {high:.0f} % | {inside.sum()} | {share:.0f} % |")
+
+
+def report_threshold(samples: list[Sample], rng: np.random.Generator) -> None:
+    """Print how many texts are found in the videos that show them, and not in others, at several thresholds."""
+    found: dict[tuple[bool, bool], list[float]] = {}
+    for sample in samples:
+        texts = sorted({text for *_, text in sample.spans})
+        absent = sorted({text for other in samples for *_, text in other.spans} - set(texts))
+        chosen = list(rng.choice(absent, min(len(texts), len(absent)), replace=False))
+        for text, row in zip(texts + chosen, sample.video.probable_steps(texts + chosen)[1], strict=True):
+            found.setdefault((sample.is_development, text in texts), []).append(row.max())
+    print(f"\nANSWER_THRESHOLD = {ANSWER_THRESHOLD} (hiero/types.py); choose it by the columns of development")
+    print("\n| threshold | development: shown kept | absent hidden | held out: shown kept | absent hidden |")
+    print("|---|---|---|---|---|")
+    for threshold in THRESHOLDS:
+        cells = []
+        for development in (True, False):
+            shown, absent = (np.array(found[development, is_shown]) for is_shown in (True, False))
+            cells += [100 * np.mean(shown >= threshold), 100 * np.mean(absent < threshold)]
+        print(f"| {threshold} | {' | '.join(f'{cell:.0f} %' for cell in cells)} |")
 
 
 def bins(said: np.ndarray) -> Iterator[tuple[float, float, np.ndarray]]:
@@ -200,9 +248,10 @@ def bins(said: np.ndarray) -> Iterator[tuple[float, float, np.ndarray]]:
             yield 100 * i / NUM_BINS, 100 * (i + 1) / NUM_BINS, index == i
 
 
-def calibration_error(said: np.ndarray, truth: np.ndarray) -> float:
+def calibration_error(said: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
     """Expected calibration error: stated probabilities against how often answers were right, over bins."""
-    return float(sum(abs((said - truth)[inside].sum()) for *_, inside in bins(said)) / len(said))
+    gaps = weights * (said - truth)
+    return float(sum(abs(gaps[inside].sum()) for *_, inside in bins(said)) / weights.sum())
 
 
 def read_recordings(source: Path, model: Path, folder: Path) -> list[Sample]:
@@ -241,17 +290,15 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("hiero-k400"))
     args = parser.parse_args()
     rng = np.random.default_rng(0)
-    if args.what == "features":
-        with tempfile.TemporaryDirectory() as folder:
-            samples = read_recordings(args.source, args.model, Path(folder))
-            report("ask, in the video", judge_presence(samples, rng), calibration.PRESENCE)
-            report("search", judge_search(samples, rng), calibration.SEARCH)
-            report("labels", judge_labels(samples), calibration.LABEL)
-            report("like", judge_like(samples), calibration.SAME_STEP)
-    else:
-        samples = read_clips(args.source)
-        report("ask, in the video", judge_presence(samples, rng), calibration.PICTURE_PRESENCE)
-        report("search", judge_search(samples, rng), calibration.PICTURE_SEARCH)
+    has_pictures = args.what == "clips"
+    with tempfile.TemporaryDirectory() as folder:
+        samples = read_clips(args.source) if has_pictures else read_recordings(args.source, args.model, Path(folder))
+        report("ask", judge_answers(samples, rng), "PICTURE_ANSWER" if has_pictures else "ANSWER")
+        report("search", judge_search(samples, rng), None)
+        report_threshold(samples, rng)
+        if not has_pictures:
+            report("labels", judge_labels(samples), "LABEL")
+            report("like", judge_like(samples), "SAME_STEP")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from benchmarks.captaincook4d_data import (
     PARTS,
     export,
     prepare,
+    presence_statistics,
     read_annotations,
     restrict_input,
     split,
@@ -52,7 +53,7 @@ from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
-from hiero.steps.similarity import ClassEvidence, NodeEvidence, presence_statistics, text_similarity
+from hiero.steps.similarity import ClassEvidence, NodeEvidence, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
 from hiero.training.from_files import TrainOptions, train_from_files
@@ -298,7 +299,7 @@ def words(work: Path, model_folder: Path, dev_model_folder: Path) -> None:
     _, statistics, present = ground_with_evidence(work, dev_model_folder, "dev")
     regression = LogisticRegression(C=100.0).fit(np.array(statistics), present)
     coefficients = (*regression.coef_[0], regression.intercept_[0])
-    print(f"fitted on dev: PRESENCE = {[round(float(v), 1) for v in coefficients]}")
+    print(f"in the video, fitted on dev: {[round(float(v), 1) for v in coefficients]}")
     predicted, statistics, present = ground_with_evidence(work, model_folder, "test")
     print("| | " + " | ".join(f"{name}: R1@.3 | R5@.3 | R1@.5 | R5@.5" for name in PARTS) + " |\n" + "|---" * 9 + "|")
     for method in EVIDENCE:
@@ -327,7 +328,7 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
 
     Returns:
         Predicted spans of each part by evidence, and the true ones; statistics of each text for
-        `PRESENCE`; whether it is shown.
+        "in the video"; whether it is shown.
     """
     annotations = read_annotations(work)
     store = FeatureStore(work / "k400" / "store")

@@ -24,6 +24,7 @@ from torch import Tensor
 from hiero import Clock
 from hiero.data.stores import pack
 from hiero.engine.video_nodes import class_names
+from hiero.steps.grounding import span_means
 from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
@@ -246,3 +247,10 @@ def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
         for name, entry in annotations.items()
     }
     (own / "annotations.json").write_text(json.dumps(steps))
+
+
+def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:
+    """Similarity of the best span, and its difference from the mean of the video, (Q, 2)."""
+    each = np.arange(len(best))
+    peak = span_means(similarity, spans[best])[each, each]
+    return np.stack([peak, peak - similarity.mean(1)], axis=1)

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 import hiero
+from benchmarks.captaincook4d_data import presence_statistics
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.evaluation.metrics import procedure_scores
 from hiero.steps.grounding import score_spans
-from hiero.steps.similarity import presence_statistics
 
 MIN_IOU = 0.3
 RATE = 10  # samples a second at which steps are compared

@@ -221,6 +221,11 @@ class Step:
         if self.label is not None:
             object.__setattr__(self, "label", clean_text(self.label) or None)
 
+    @property
+    def is_named_by_person(self) -> bool:
+        """Whether a person gave or imported its name. A step that was only moved keeps the name of the model."""
+        return self.label is not None and self.origin != "model" and self.probability is None
+
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
         probability = None if self.probability is None else round(self.probability, 4)
@@ -633,7 +638,9 @@ class Match:
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
 
 
-PRESENCE_THRESHOLD = 0.3  # queries with a lower probability were in the video in 16 % of the cases (docs/results.md)
+# Less probable answers are hidden: "probably not in this video". Chosen on the development halves of
+# benchmarks.calibration.
+ANSWER_THRESHOLD = 0.1
 
 
 @dataclass(frozen=True)
@@ -642,7 +649,7 @@ class Answer:
 
     Attributes:
         query: The text.
-        probability: Probability that it is in the video at all.
+        probability: Probability that the best match is right.
         matches: Matches, best first.
 
     Examples:
@@ -658,7 +665,7 @@ class Answer:
     @property
     def present(self) -> bool:
         """Whether the text is probably in the video."""
-        return self.probability >= PRESENCE_THRESHOLD
+        return self.probability >= ANSWER_THRESHOLD
 
     @property
     def rests_on(self) -> RestsOn | None:

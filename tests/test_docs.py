@@ -15,7 +15,7 @@ import pytest
 
 import hiero
 from hiero.cli import app
-from hiero.types import PRESENCE_THRESHOLD
+from hiero.types import ANSWER_THRESHOLD
 from tests.documentation import (
     PAGES,
     ROOT,
@@ -241,7 +241,7 @@ def test_numbers_are_those_of_the_code():
     weights = tomllib.loads((ROOT / "hiero/assets/weights.toml").read_text())
     default = sum(weights[name]["megabytes"] for name in ("i3d-k400", "dinov2-text", "minilm"))
     assert f"{default} MB of weights" in (ROOT / "README.md").read_text()
-    assert f"Below {PRESENCE_THRESHOLD}, where" in (ROOT / "docs/results.md").read_text()
+    assert f"Below {ANSWER_THRESHOLD}, where" in (ROOT / "docs/results.md").read_text()
 
 
 def test_all_extras_are_listed():

@@ -78,6 +78,21 @@ def test_documents_of_version_1_have_scores_and_no_origin():
     assert Step.from_dict(step_document(label=None)).origin == "model"
 
 
+@pytest.mark.parametrize(
+    ("origin", "label", "probability", "expected"),
+    [
+        ("person", "wash", None, True),
+        ("imported", "wash", None, True),
+        ("model", "wash", 0.8, False),
+        ("person", "wash", 0.8, False),  # only moved
+        ("person", None, None, False),
+    ],
+)
+def test_names_of_people(origin, label, probability, expected):
+    step = Step("a", 0.0, 1.0, 0, label=label, probability=probability, origin=origin)
+    assert step.is_named_by_person == expected
+
+
 def test_origins_are_kept_and_checked():
     step = Step("a", 0.0, 1.0, 0, label="wash", origin="imported")
     assert Step.from_dict(step.to_dict()) == step
@@ -86,7 +101,7 @@ def test_origins_are_kept_and_checked():
 
 
 def test_an_answer_says_whether_it_is_present_and_how_probable_it_is():
-    assert [Answer("wash", p, ()).to_dict()["present"] for p in (0.9, 0.1)] == [True, False]
+    assert [Answer("wash", p, ()).to_dict()["present"] for p in (0.9, 0.09)] == [True, False]
     assert Answer("wash", 0.1, ()).to_dict()["probability"] == 0.1
 
 

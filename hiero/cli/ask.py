@@ -25,7 +25,7 @@ from hiero.cli.options import (
 )
 from hiero.cli.sharing import ReelOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import PRESENCE_THRESHOLD, VERSION, file_fields, format_percent, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_percent, format_time
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -237,7 +237,7 @@ def _print_best(
     """Print the best matches of each query in all videos."""
     console = results_console()
     for query, matches in best.items():
-        shown = [pair for pair in matches if show_all or pair[1].probability >= PRESENCE_THRESHOLD]
+        shown = [pair for pair in matches if show_all or pair[1].probability >= ANSWER_THRESHOLD]
         note = "" if shown else "   probably not in these videos"
         console.print(f"\nbest of all videos: {query}{note}", style="bold")
         if shown:

@@ -39,7 +39,7 @@ from hiero.cli.options import (
     announce_edits,
 )
 from hiero.errors import InputError
-from hiero.types import VERSION, file_fields, format_count, format_percent, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_count, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.corpus.corpus import Corpus, Hit
@@ -248,7 +248,6 @@ def search(
         comes before and after it.
     """
     from hiero.corpus.corpus import Corpus
-    from hiero.steps.calibration import SEARCH_THRESHOLD
 
     if (query is None) == (like is None):
         raise InputError('name what to look for: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss')
@@ -266,7 +265,7 @@ def search(
         hits = opened.search_text(engine, str(query), num, videos=names, level=level, exact=exact)
         document["query"] = query
     files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
-    probable = [hit for hit in hits if hit.probability >= SEARCH_THRESHOLD]
+    probable = [hit for hit in hits if hit.probability >= ANSWER_THRESHOLD]
     if json_:
         rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit)} for hit in hits]
         print_json({**document, "present": bool(probable), "hits": rows})

@@ -65,9 +65,7 @@ def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
     for step in hierarchy:
         label = (step.label or "").strip()
         repeats = any((by_id[child].label or "").strip() == label for child in step.children if child in by_id)
-        # A step that a person only moved keeps the model's name, with its probability.
-        is_taught = step.origin != "model" and step.probability is None
-        if label and is_taught and not step.background and not repeats:
+        if label and step.is_named_by_person and not step.background and not repeats:
             out[step.start_s, step.end_s, label] = AnnotatedStep(step.start_s, step.end_s, label)
     return tuple(out.values())
 

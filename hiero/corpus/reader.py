@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from hiero.corpus.table import ALL_ROWS, ANY_ROW, STEPS, WHOLE_VIDEOS, CorpusTab
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
-from hiero.steps import calibration
 
 
 @dataclass
@@ -154,15 +153,13 @@ class CorpusReader:
         """
 
         def score(summaries: list[bytes]) -> np.ndarray:
-            similarity = SpanSummaries.from_bytes(summaries).similarity([text])[0]
-            return calibration.search(similarity, calibration.PICTURE_SEARCH)
+            return SpanSummaries.from_bytes(summaries).similarity([text])[0]
 
-        query = StepQuery(num, videos, level, exact)
+        query = StepQuery(num, videos, level, exact, by_text=True)
         words = find_words(self.tables, text, query)
         if words is not None and not engine.has_text:
             return search_steps(self.tables, query, None, None, words)
         vector = engine.embed_queries([text])[0]
-        query = replace(query, length=float(np.linalg.norm(vector)))
         return search_steps(self.tables, query, vector, score if engine.has_pictures else None, words)
 
     def search(

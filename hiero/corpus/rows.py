@@ -248,7 +248,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     whole = Step("whole", 0.0, video.duration_s, 0)
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
     spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
-    summaries = video.summarise_spans(np.concatenate(spans))
+    summaries = None if video.pictures is None else video.summarise_spans(np.concatenate(spans)).to_bytes()
     thumbnails = [video.source.thumbnail_of(step.start_s, step.end_s) for _, step in steps]
     return pa.table(
         {
@@ -261,8 +261,9 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "thread": pa.array([step.thread for _, step in steps], pa.int32()),
             "label": pa.array([step.label for _, step in steps], pa.string()),
             "origin": [step.origin for _, step in steps],
+            "named": [step.is_named_by_person for _, step in steps],
             "picture": pa.array(thumbnails, pa.binary()),
-            "summary": pa.array([None] * len(steps) if summaries is None else summaries.to_bytes(), pa.binary()),
+            "summary": pa.array([None] * len(steps) if summaries is None else summaries, pa.binary()),
             "about": [record.to_json(), *("" for _ in steps[1:])],
             "vector": _vector_column(np.concatenate([video.embed_spans(level_spans) for level_spans in spans])),
         }
@@ -308,7 +309,7 @@ def transcripts_key(source: VideoSource) -> str:
 def edits_key(steps: Iterable[Step]) -> str:
     """Identifies the corrected spans and names among steps. Empty if there are none."""
     corrected = [
-        (round(step.start_s, 3), round(step.end_s, 3), step.label if step.probability is None else None)
+        (round(step.start_s, 3), round(step.end_s, 3), step.label if step.is_named_by_person else None)
         for step in steps
         if step.origin != "model"
     ]

@@ -16,10 +16,10 @@ from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
+from hiero.steps.grounding import MAX_OVERLAP
 from hiero.text.minilm import encode_minilm
 from hiero.vectors import cosine_similarity
 
-MAX_OVERLAP = 0.5  # share of the shorter one above which two hits in one video are the same moment
 OVERSAMPLING = 4  # rows fetched for each hit, because some repeat a moment
 MIN_SCORED_ROWS = 500  # rows that are scored by their summaries
 SPEECH_COLUMNS = ["video", "start_s", "end_s", "text"]
@@ -30,7 +30,7 @@ NUM_NEAREST_STEPS = 500  # nearest steps whose videos are candidates
 MAX_READ_STEPS = 20_000  # steps of all candidates, whose vectors are in memory together
 CONTEXT_STEPS = 64  # steps before and after a step that are compared, too
 
-ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # scores steps by their summaries
+ScoreSummaries = Callable[[list[bytes]], np.ndarray]  # similarities of a text with steps, from their summaries
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class StepQuery:
     videos: Sequence[str] = ()
     level: int | None = None
     exact: bool = False
-    length: float = 1.0  # of the vector of a text, see `calibration.search`
+    by_text: bool = False  # whether the vector is that of a text and not of a step
 
     def __post_init__(self) -> None:
         if self.num < 1:
@@ -92,7 +92,11 @@ def search_steps(
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
         near = {row["uid"] for row in rows}
-        hits = _score_rows([*rows, *(row for row in worded_rows if row["uid"] not in near)], score, query.length)
+        rows_to_score = [*rows, *(row for row in worded_rows if row["uid"] not in near)]
+        if query.by_text and vector is not None:
+            hits = _score_text(tables, rows_to_score, vector, score)
+        else:
+            hits = _score_vector(rows_to_score)
         if words is not None:
             hits = [words[hit.uid].join(hit) if hit.uid in words else replace(hit, rests_on="pictures") for hit in hits]
         hits = suppress_overlaps(sorted(hits, key=lambda hit: -hit.probability), query.num)
@@ -142,43 +146,52 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
     return best
 
 
-def _score_rows(rows: list[dict[str, Any]], score: ScoreSummaries | None, length: float) -> list[Hit]:
-    """Hits of rows with their probability, by their summaries if they have any and otherwise by their `_distance`.
+def _score_vector(rows: list[dict[str, Any]]) -> list[Hit]:
+    """Hits of rows with a probability that depends only on their `_distance`."""
+    cosines = 1 - np.array([row["_distance"] for row in rows])
+    return [Hit.from_row(row, p) for row, p in zip(rows, calibration.answer(cosines, cosines), strict=True)]
 
-    `length` is that of the vector of a text.
-    """
-    by_distance = calibration.search(np.array([length * (1 - row["_distance"]) for row in rows]))
-    hits = [Hit.from_row(row, probability) for row, probability in zip(rows, by_distance, strict=True)]
-    scored = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
-    if score is None or not scored:
-        return hits
-    for i, value in zip(scored, score([rows[i]["summary"] for i in scored]), strict=True):
-        hits[i] = replace(hits[i], probability=float(value))
-    return _average_with_coarser(hits)
+
+def _score_text(
+    tables: CorpusTables, rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSummaries | None
+) -> list[Hit]:
+    """Hits of rows with the probability that they show a text, as `Video.ask` gives it."""
+    where = RowFilter(list({row["video"] for row in rows}), levels=(VIDEO_LEVEL,))
+    wholes = tables.read(where, ["video", "summary", "vector"]).to_pylist() if rows else []
+    for whole in wholes:
+        whole["_distance"] = _distance(whole.pop("vector"), vector)
+    by_video = dict(zip((row["video"] for row in wholes), _similarities(wholes, vector, score), strict=True))
+    hits = []
+    for row, similarity in zip(rows, _similarities(rows, vector, score), strict=True):
+        has_pictures = score is not None and row["summary"]
+        weights = calibration.PICTURE_ANSWER if has_pictures else calibration.ANSWER
+        whole = by_video.get(row["video"], similarity)
+        hits.append(Hit.from_row(row, calibration.answer(similarity, whole, weights)))
+    return hits
+
+
+def _similarities(rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSummaries | None) -> np.ndarray:
+    """Similarities of rows with a query, as `calibration.answer` takes them."""
+    out = np.linalg.norm(vector) * (1 - np.array([row["_distance"] for row in rows]))
+    summarised = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
+    if score is not None and summarised:
+        out[summarised] = score([rows[i]["summary"] for i in summarised])
+    return np.asarray(out)
+
+
+def _distance(stored: list[float], vector: np.ndarray | None) -> float:
+    """Cosine distance of a stored vector from a query, or 2, the largest, without a query."""
+    if vector is None:
+        return 2.0
+    return 1 - float(cosine_similarity(np.array([stored], dtype=np.float32), vector[None])[0, 0])
 
 
 def _rows_of_steps(
     tables: CorpusTables, uids: Sequence[str], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
-    """Rows of steps with the `_distance` of their vectors from a query, or 2, the largest, without a query."""
+    """Rows of steps with the `_distance` of their vectors from a query."""
     rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
-    for row in rows:
-        stored = np.array([row.pop("vector")], dtype=np.float32)
-        row["_distance"] = 2.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])
-    return rows
-
-
-def _average_with_coarser(hits: list[Hit]) -> list[Hit]:
-    """Average the score of each hit with those of the coarser steps that contain it."""
-    by_video = defaultdict(list)
-    for hit in hits:
-        by_video[hit.video].append(hit)
-    out = []
-    for hit in hits:
-        others = by_video[hit.video]
-        same = [o for o in others if o is hit or (o.level < hit.level and o.start_s <= hit.start_s < o.end_s)]
-        out.append(replace(hit, probability=sum(o.probability for o in same) / len(same)))
-    return out
+    return [{**row, "_distance": _distance(row.pop("vector"), vector)} for row in rows]
 
 
 def suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:

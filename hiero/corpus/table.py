@@ -72,7 +72,7 @@ class RowFilter:
     def to_sql(self) -> str | None:
         conditions = [f"level > {VIDEO_LEVEL}"] if self.only_steps else []
         if self.named:
-            conditions.append("origin != 'model' AND label IS NOT NULL")
+            conditions.append("named")
         if self.exclude is not None:
             conditions.append(f"video != {_sql_literal(self.exclude)}")
         for column, values in (("level", self.levels), ("video", self.videos), ("uid", self.uids)):
@@ -84,6 +84,7 @@ class RowFilter:
 ANY_ROW = RowFilter()
 WHOLE_VIDEOS = RowFilter(levels=(VIDEO_LEVEL,))
 NAMED_STEPS = RowFilter(named=True)
+NEW_COLUMNS = {"origin": "'model'", "named": "false"}  # of steps, and their values in corpora without them
 
 
 def _sql_literal(value: str | int) -> str:
@@ -175,16 +176,16 @@ class CorpusTables:
 
         return self._query(search, name)
 
-    def has_origins(self) -> bool:
-        """Whether the steps have the column `origin`, which corpora of earlier versions lack."""
-        return bool(self._stored(["origin"], STEPS))
+    def missing_columns(self) -> list[str]:
+        """The columns of steps that a corpus of an earlier version lacks."""
+        return sorted(set(NEW_COLUMNS) - set(self.get(STEPS).schema.names))
 
     def read_names(self) -> list[dict[str, Any]]:
         """The steps that people named, with `uid`, `video`, `level` and `label`; read once for each version."""
         version = self.get(STEPS).version
         if self._names is None or self._names[0] != version:
             columns = ["uid", "video", "level", "label"]
-            self._names = version, self.read(NAMED_STEPS, columns).to_pylist() if self.has_origins() else []
+            self._names = version, [] if self.missing_columns() else self.read(NAMED_STEPS, columns).to_pylist()
         return self._names[1]
 
     def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:
@@ -217,8 +218,8 @@ class CorpusTables:
         with write_lock(self.uri) as is_locked:
             if schema is not None and self.find(STEPS) is None:
                 commit(self.uri, lambda: self.create(STEPS, schema))
-            elif schema is not None and not self.has_origins():
-                commit(self.uri, lambda: self.get(STEPS).add_columns({"origin": "'model'"}))
+            elif schema is not None and (missing := self.missing_columns()):
+                commit(self.uri, lambda: self.get(STEPS).add_columns({name: NEW_COLUMNS[name] for name in missing}))
             result = commit(self.uri, lambda: change(is_locked))
             self._merge_small_files(is_locked)
         return result

@@ -14,7 +14,6 @@ from hiero.errors import InputError
 from hiero.sources.source import VideoSource
 from hiero.speech.evidence import (
     SPEECH_TEMPERATURE,
-    distinct_spans,
     join_evidence,
     name_by_speech,
     speech_probability,
@@ -22,10 +21,11 @@ from hiero.speech.evidence import (
 )
 from hiero.steps import calibration
 from hiero.steps.grounding import (
+    MAX_OVERLAP,
     TEMPERATURE,
     best_ordered_spans,
+    distinct_spans,
     log_lift,
-    nms,
     score_spans,
     span_means,
     span_sums,
@@ -33,7 +33,7 @@ from hiero.steps.grounding import (
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
-from hiero.steps.similarity import presence_statistics, softmax
+from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
@@ -154,7 +154,7 @@ class Video(VideoNodes):
         levels = edits.levels
         if labels is not None:
             unnamed = [
-                [replace(s, label=None, probability=None) if s.origin == "model" else s for s in level]
+                [s if s.is_named_by_person else replace(s, label=None, probability=None) for s in level]
                 for level in levels
             ]
             levels = tuple(tuple(self._name(level, labels)) for level in unnamed)
@@ -169,18 +169,14 @@ class Video(VideoNodes):
             return list(level)
         named = list(level)
         for i, ((label, probability),) in enumerate(self.likely_labels(level, vocabulary, num=1)):
-            if probability >= self.min_label_probability and level[i].origin == "model" and not level[i].background:
+            is_free = not level[i].is_named_by_person and not level[i].background
+            if is_free and probability >= MIN_LABEL_PROBABILITY:
                 named[i] = replace(level[i], label=label, probability=probability)
         if labels is not None or not self.transcript:
             return named
         spans = self.level_spans(level)
         others = None if self.pictures is not None else span_means(self.cached_similarity(vocabulary), spans)
         return name_by_speech(named, spans, self.transcript, self.similarity, others)
-
-    @property
-    def min_label_probability(self) -> float:
-        """The probability below which a step gets no label. Without pictures, each step gets its best label."""
-        return MIN_LABEL_PROBABILITY if self.pictures is not None else 0.0
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
@@ -276,7 +272,7 @@ class Video(VideoNodes):
 
 def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:
     """Find when each query happens. Pictures, speech, and names that people gave, are independent evidence."""
-    named = [step for step in video.edits or () if step.label and step.origin != "model"]
+    named = [step for step in video.edits or () if step.is_named_by_person]
     candidates, heard = [video.spans, video.level_spans(named)], None
     seen = video.similarity(queries) if video.engine.has_text or not video.transcript else None
     if video.transcript:
@@ -288,29 +284,28 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     if in_order:
         lifts = [log_lift(similarity, temperature) for similarity, temperature in known]
         spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0))])
-    by_sight = np.zeros((len(queries), len(spans))) if seen is None else _sight_probability(video, seen, spans)
-    probability = by_sight
+    by_sight = by_step = np.zeros((len(queries), len(spans)))
+    if seen is not None:
+        by_sight, by_step = _sight_probability(video, queries, seen, spans)
+    probability, sure = by_sight, by_step
     if heard is not None:
-        probability = join_evidence(probability, speech_probability(heard, spans, video.clock.spacing_s))
+        spoken = speech_probability(heard, spans, video.clock.spacing_s)
+        probability, sure = join_evidence(probability, spoken), join_evidence(sure, spoken)
     names = _NamedSpans.find(video, named, queries, spans)
-    probability = join_evidence(probability, names.probability) if named else probability
+    if named:
+        probability, sure = join_evidence(probability, names.probability), join_evidence(sure, names.probability)
     is_named = names.probability > MIN_NAME_PROBABILITY
     present = probability.max(1)
     belief = np.mean([softmax(similarity / temperature) for similarity, temperature in known], axis=0)
     probability = np.where(_is_short_enough(belief, spans, probability) | is_named, probability, 0.0)
-    probability *= (present / probability.max(1))[:, None]
     answers = []
     for i, query in enumerate(queries):
-        if in_order:
-            chosen = [len(spans) - len(queries) + i]
-            probability[i, chosen] = present[i]
-        else:
-            row = probability[i]
-            chosen = nms(spans, row, num)[0].tolist() if heard is None else distinct_spans(spans, row, num)
+        chosen = [len(spans) - len(queries) + i] if in_order else distinct_spans(spans, probability[i], num)
         matches = []
-        for j in (j for j in chosen if probability[i, j] > 0):
-            match = video.make_match(spans[j], probability[i, j])
-            if is_named[i, j] and names.probability[i, j] > by_sight[i, j]:
+        # The best match is as probable as the best step, and no match is more probable than a better one.
+        for j, p in zip(chosen, np.minimum.accumulate([present[i], *sure[i, chosen[1:]]]), strict=True):
+            match = video.make_match(spans[j], p)
+            if is_named[i, j] and names.probability[i, j] > by_step[i, j]:
                 match = replace(match, rests_on="name", quote=names.quote(i, j))
             elif heard is not None:
                 match = _add_speech(video, match, query, spans[j], by_sight[i, j], heard[i])
@@ -319,14 +314,23 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     return answers
 
 
-def _sight_probability(video: VideoNodes, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Probability that each span shows each text, (Q, N), given the similarity of texts and nodes, (Q, T)."""
+def _sight_probability(
+    video: VideoNodes, queries: Sequence[str], similarity: np.ndarray, spans: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probability that each span shows each text, (Q, N), given the similarity of texts and nodes, (Q, T).
+
+    The first one is that of the most probable step, less where nodes are less similar, and ranks spans.
+    The second one is that of the most probable step at the same moment.
+    """
+    steps, probability = video.probable_steps(queries)
     spacing_s, temperature = video.clock.spacing_s, video.temperature
-    own = score_spans(similarity, video.spans, spacing_s, temperature)
-    statistics = presence_statistics(similarity, video.spans, own.argmax(1).tolist())
-    present = calibration.presence(statistics, video.presence)
-    scores = score_spans(similarity, spans, spacing_s, temperature)
-    return np.asarray(present[:, None] * np.minimum(scores / own.max(1, keepdims=True), 1.0))
+    best = score_spans(similarity, video.spans, spacing_s, temperature).max(1, keepdims=True)
+    relative = np.minimum(score_spans(similarity, spans, spacing_s, temperature) / best, 1.0)
+    common = np.minimum(spans[:, None, 1], steps[:, 1]) - np.maximum(spans[:, None, 0], steps[:, 0])
+    shorter = np.minimum(np.diff(spans), np.diff(steps).T)
+    is_same = common >= MAX_OVERLAP * shorter  # (N, S)
+    by_step = np.stack([np.where(is_same, row, 0.0).max(1) for row in probability])
+    return probability.max(1, keepdims=True) * relative, by_step
 
 
 def _is_short_enough(belief: np.ndarray, spans: np.ndarray, probability: np.ndarray) -> np.ndarray:

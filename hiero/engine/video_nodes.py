@@ -13,8 +13,9 @@ from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.extraction.video_features import VideoFeatures
 from hiero.speech.evidence import SpeechEvidence
 from hiero.speech.transcripts import Transcript
-from hiero.steps.calibration import PICTURE_PRESENCE, PRESENCE
-from hiero.steps.grounding import TEMPERATURE, candidate_spans, span_sums
+from hiero.steps import calibration
+from hiero.steps.grounding import TEMPERATURE, candidate_spans, span_means, span_sums
+from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise
 from hiero.steps.similarity import (
@@ -135,6 +136,7 @@ class VideoNodes:
     edits: Hierarchy | None = None
     edits_name: str = ""
     _encoded_speech: tuple[Transcript, SpeechEvidence] | None = None
+    _step_summaries: tuple[np.ndarray, SpanSummaries] | None = None  # of spans
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
@@ -231,16 +233,39 @@ class VideoNodes:
         return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), weight)
 
     @property
-    def presence(self) -> tuple[float, ...]:
-        """Weights of `calibration.presence`."""
-        return PRESENCE if self.pictures is None else PICTURE_PRESENCE
-
-    @property
     def temperature(self) -> float:
         """Temperature of the distribution of a text over the nodes."""
         return TEMPERATURE if self.pictures is None else PICTURE_TEMPERATURE
 
     # Answers
+
+    def probable_steps(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The spans of the steps of all levels, (S, 2), and the probability that each shows each text, (Q, S).
+
+        A corpus gives its steps the same probabilities.
+        """
+        spans, similarity = self.step_similarity(texts)
+        weights = calibration.ANSWER if self.pictures is None else calibration.PICTURE_ANSWER
+        return spans[1:], calibration.answer(similarity[:, 1:], similarity[:, :1], weights)
+
+    def step_similarity(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Spans of the whole video and of all steps, (S, 2), and their similarity for `calibration.answer`, (Q, S)."""
+        steps = self._default_step_spans if self.edits is None else self.level_spans(list(self.edits))
+        spans = np.concatenate([[[0, len(self.nodes)]], steps])
+        if self.pictures is None:
+            similarity = self.engine.embed_queries(texts) @ unit_vectors(self.embed_spans(spans)).T
+        else:
+            if self._step_summaries is None or not np.array_equal(self._step_summaries[0], spans):
+                self._step_summaries = spans, self.summarise_spans(spans)
+            similarity = self._step_summaries[1].similarity(texts)
+        if self.engine.prototypes is not None:
+            similarity = similarity + span_means(self._learned_similarity(texts, self.engine.prototypes), spans)
+        return spans, similarity
+
+    @cached_property
+    def _default_step_spans(self) -> np.ndarray:
+        levels = build_hierarchy(self.segmentation_features, self.clock, length_prior=self.length_prior)
+        return self.level_spans([step for level in levels for step in level])
 
     @cached_property
     def spans(self) -> np.ndarray:
@@ -299,14 +324,13 @@ class VideoNodes:
             parts += [_means(self.pictures.pictures, spans), _means(self.pictures.patches.mean(1), spans)]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
-    def summarise_spans(self, spans: np.ndarray) -> SpanSummaries | None:
-        """Summaries of spans of nodes [start, end), (N, 2), for texts; None without pictures."""
-        if self.pictures is None:
-            return None
+    def summarise_spans(self, spans: np.ndarray) -> SpanSummaries:
+        """Summaries of spans of nodes [start, end), (N, 2), for texts. Only with pictures."""
         import torch
 
         from hiero.backbones.dinov2 import group_patches
 
+        assert self.pictures is not None
         patches = []
         for start, end in spans:
             rows = torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hiero.data.narrations import read_narrations
-from hiero.engine import Engine
+from hiero.engine import Engine, Video
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
 from hiero.evaluation.own_videos import read_annotations
@@ -85,9 +85,9 @@ def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[flo
     }
     if labels:
         labelled = np.zeros(len(truth), dtype=int)
-        for step in case.video.label(list(numbers)):
-            start, end = case.to_nodes((step.start_s, step.end_s))
-            labelled[start:end] = numbers[str(step.label)]
+        for start_s, end_s, label in _best_labels(case.video, list(numbers)):
+            start, end = case.to_nodes((start_s, end_s))
+            labelled[start:end] = numbers[label]
         rows["HiERO, labels"] = labelled
     height = 1.0 + 0.55 * len(rows) + 0.17 * len(numbers)
     figure, axes = _make_figure(
@@ -186,8 +186,7 @@ def narrated_steps_figure(
         raise InputError(f"{video}: not in {narrations if not spoken else annotations}")
     steps = [(step.start_s, step.end_s, step.text) for step in annotated[0].steps]
     if case is not None:
-        predicted = case.video.label([text for _, _, text in steps])
-        steps = [(step.start_s, step.end_s, step.label or "") for step in predicted]
+        steps = _best_labels(case.video, list(dict.fromkeys(text for _, _, text in steps)))
     names = list(dict.fromkeys(text for _, _, text in steps))
     # Steps may overlap; a narration then counts for each of them.
     inside = [
@@ -269,6 +268,13 @@ def _number_steps(case: Case) -> dict[str, int]:
     case.truth = ordered  # `case.labels()` numbers steps in the order of the truth
     texts = dict.fromkeys(step.text for step in ordered)
     return {text: i for i, text in enumerate(texts, start=1)}
+
+
+def _best_labels(video: Video, labels: list[str]) -> list[tuple[float, float, str]]:
+    """The finest steps, each with its best label, however probable it is."""
+    finest = video.steps(labels=[]).levels[-1]
+    best = video.likely_labels(finest, labels, num=1)
+    return [(step.start_s, step.end_s, label) for step, ((label, _),) in zip(finest, best, strict=True)]
 
 
 def _match_to_truth(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -22,9 +22,8 @@ from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, role_router
-from hiero.steps.calibration import SEARCH_THRESHOLD
 from hiero.steps.segmentation import similarity_tile
-from hiero.types import Hierarchy, VideoFile, check_text, file_fields
+from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
 LARGE_STEPS = 200  # the page never asks for more
@@ -65,7 +64,7 @@ async def server(context: Context) -> dict[str, Any]:
         "models": list(library.engines),
         "corpus": library.corpus is not None,
         "words": library.main_engine.has_text,
-        "search_threshold": SEARCH_THRESHOLD,  # less probable hits are probably wrong
+        "search_threshold": ANSWER_THRESHOLD,  # less probable hits are probably wrong
         "exports": exporter_names(),
         "uploads": context.services.settings.upload is not None,
         "folders": context.services.settings.choose_folders,

@@ -33,7 +33,6 @@ MAX_WINDOW = 3  # utterances in a window
 MAX_PAUSE_S = 4.0  # longest pause inside a window
 SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
 SPEECH_TEMPERATURE = 0.1
-MAX_OVERLAP = 0.5  # overlap of two answers, relative to the shorter one
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 CHUNK = 512  # texts encoded between two progress reports
 MAX_QUOTE_LENGTH = 200  # characters
@@ -145,22 +144,6 @@ def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: flo
 def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
     """Probability that at least one of two independent sources is right."""
     return np.asarray(1 - (1 - seen) * (1 - spoken))
-
-
-def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]:
-    """Choose the best spans greedily, without any that covers half of a better one or lies half inside it.
-
-    This is stricter than `nms`: utterances are short, and the spans around one would repeat the same answer.
-    """
-    chosen: list[int] = []
-    remaining = np.argsort(-scores, kind="stable")
-    lengths = spans[:, 1] - spans[:, 0]
-    while len(remaining) and len(chosen) < num:
-        best = int(remaining[0])
-        chosen.append(best)
-        common = np.minimum(spans[best, 1], spans[remaining, 1]) - np.maximum(spans[best, 0], spans[remaining, 0])
-        remaining = remaining[common < MAX_OVERLAP * np.minimum(lengths[best], lengths[remaining])]
-    return chosen
 
 
 def strongest_evidence(seen: float, spoken: float) -> RestsOn:

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import numpy as np
 
-PRESENCE = (10.9, -6.8, -3.0)  # benchmarks.captaincook4d words
-PICTURE_PRESENCE = (7.2, -1.5, -0.3)  # benchmarks.words score, on all of its few clips
-MATCH = (15.0, -5.5)  # chosen on the same clips, not fitted
-SEARCH = (8.7, -7.8)  # benchmarks.calibration features
-PICTURE_SEARCH = (5.8, -2.7)  # benchmarks.calibration clips
+# Similarity, and its difference from that of the whole video; offset. benchmarks.calibration features, clips
+ANSWER = (10.6, 1.4, -7.7)
+PICTURE_ANSWER = (9.04, -0.48, -2.71)
+MATCH = (15.0, -5.5)  # chosen on the clips of benchmarks.words, not fitted
 LABEL = (7.2, -3.7)  # benchmarks.calibration features
-SAME_STEP = (0.64, -6.66)  # benchmarks.same_step --choose, on the first 20 hits of each step
-# benchmarks.speech, on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to odds of
-# 3 to 7: most queries about a video are not spoken in it.
+SAME_STEP = (0.75, -8.71)  # benchmarks.calibration features, on the first 20 hits of each step
+# benchmarks.speech, on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to `PRIOR_ODDS`
 SPOKEN = (13.5, -7.6)
-# If all hits of a search are less probable, it is "probably not in these videos". Chosen on the clips of
-# benchmarks.calibration: 15 % of such hits were right.
-SEARCH_THRESHOLD = 0.2
+PRIOR_ODDS = 3 / 7  # most texts that people look for in a video are not in it
 
 
-def presence(statistics: np.ndarray, weights: tuple[float, ...] = PRESENCE) -> np.ndarray:
-    """Probability (Q,) that a video shows a text, from `similarity.presence_statistics`, (Q, 2)."""
-    *slopes, offset = weights
-    return _sigmoid(statistics @ np.array(slopes) + offset)
+def answer(similarity: np.ndarray, whole: np.ndarray, weights: tuple[float, float, float] = ANSWER) -> np.ndarray:
+    """Probability that a step shows a text, given the text's similarities with the step and with its whole video.
+
+    With `PICTURE_ANSWER`, the similarities are those of `SpanSummaries`. Otherwise they are cosines of
+    vectors times the length of the text's vector, which is larger with pictures and class names, whose
+    parts of a step's vector may be empty.
+    """
+    by_similarity, by_difference, offset = weights
+    return _sigmoid(by_similarity * similarity + by_difference * (similarity - whole) + offset)
 
 
 def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndarray:
@@ -42,17 +43,6 @@ def match(similarity: np.ndarray, log_odds: np.ndarray | float = 0.0) -> np.ndar
 def label(similarity: np.ndarray) -> np.ndarray:
     """Probability that a label is right for a step, from their similarity without pictures."""
     slope, offset = LABEL
-    return _sigmoid(slope * similarity + offset)
-
-
-def search(similarity: np.ndarray, weights: tuple[float, float] = SEARCH) -> np.ndarray:
-    """Probability that a step of a corpus shows a text.
-
-    With `PICTURE_SEARCH`, the similarity is that with pictures. Otherwise it is the cosine of their
-    vectors times the length of the text's vector, which is larger with pictures and class names, whose
-    parts of a step's vector may be empty.
-    """
-    slope, offset = weights
     return _sigmoid(slope * similarity + offset)
 
 

@@ -34,6 +34,7 @@ LENGTH_OFFSET_S = 30.0  # c
 LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
 CHUNK_SIZE = 2**18  # entries of the cumulative sums that are computed at once
 MAX_IOU = 0.3  # largest overlap between the answers to one question
+MAX_OVERLAP = 0.5  # share of the shorter one above which two spans are the same moment
 
 
 def thread_runs(
@@ -102,6 +103,22 @@ def nms(spans: np.ndarray, scores: np.ndarray, num: int, max_iou: float = MAX_IO
         remaining = remaining[iou <= max_iou]
     indices = np.array(chosen)
     return indices, scores[indices]
+
+
+def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]:
+    """Choose the best spans greedily, without any that covers half of a better one or lies half inside it.
+
+    This is stricter than `nms`, which keeps a short span inside a long one.
+    """
+    chosen: list[int] = []
+    remaining = np.argsort(-scores, kind="stable")
+    lengths = spans[:, 1] - spans[:, 0]
+    while len(remaining) and len(chosen) < num:
+        best = int(remaining[0])
+        chosen.append(best)
+        common = np.minimum(spans[best, 1], spans[remaining, 1]) - np.maximum(spans[best, 0], spans[remaining, 0])
+        remaining = remaining[common < MAX_OVERLAP * np.minimum(lengths[best], lengths[remaining])]
+    return chosen
 
 
 def align_in_order(similarity: np.ndarray) -> list[tuple[int, int]]:

@@ -114,10 +114,3 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Probability of each text for each span."""
     return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
-
-
-def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:
-    """Similarity of the best span, and its difference from the mean of the video, (Q, 2)."""
-    each = np.arange(len(best))
-    peak = span_means(similarity, spans[best])[each, each]
-    return np.stack([peak, peak - similarity.mean(1)], axis=1)

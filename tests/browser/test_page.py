@@ -22,7 +22,7 @@ def wait_for_results(page, id):
 
 
 def test_search_across_videos_and_the_same_step_elsewhere(page, server, monkeypatch):
-    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 0.0)  # the small random network is never sure
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)  # the small random network is never sure
     page.goto(server.url)
     page.wait_for_selector("#videos li")
     assert page.locator("#videos li").count() == 3

@@ -44,6 +44,10 @@ def session(path, order, noise=0.2, seed=0):
     return path
 
 
+def probability_of(cosines):
+    return calibration.answer(np.array(cosines), np.array(cosines))
+
+
 @pytest.fixture
 def engine():
     return load("raw")
@@ -67,7 +71,7 @@ def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
     vector = SCENES[1] / np.linalg.norm(SCENES[1])
     first, second, *rest = corpus.search(vector, 5)
     assert {(first.video, round(first.start_s)), (second.video, round(second.start_s))} == {("a", 30), ("b", 30)}
-    assert min(first.probability, second.probability) > calibration.search(np.array(0.9)) > rest[0].probability
+    assert min(first.probability, second.probability) > probability_of(0.9) > rest[0].probability
     assert [hit.video for hit in corpus.search(vector, 3, videos=["it's"])] == ["it's"] * 3
     assert {hit.level for hit in corpus.search(vector, 5, level=0)} == {0}
 
@@ -85,16 +89,16 @@ def test_against_every_step_by_hand(corpus):
     }
     hits = corpus.search(query, len(rows), level=1)
     assert [(hit.video, hit.step) for hit in hits] == sorted(scores, key=lambda key: -scores[key])
-    expected = calibration.search(np.array(sorted(scores.values(), reverse=True)))
+    expected = probability_of(sorted(scores.values(), reverse=True))
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-3)
 
 
 def test_the_length_of_a_texts_vector_counts(corpus):
     """Parts of it may have no counterpart in steps without pictures, which makes cosines smaller."""
     vector = SCENES[1] / np.linalg.norm(SCENES[1])
-    one, two = (search_steps(corpus.tables, StepQuery(1, length=length), vector)[0] for length in (0.5, 1.0))
-    cosine = (logit(one.probability) - calibration.SEARCH[1]) / calibration.SEARCH[0] / 0.5
-    assert two.probability == pytest.approx(float(calibration.search(np.array(cosine))), abs=1e-6)
+    query = StepQuery(1, by_text=True)
+    half, one = (logit(search_steps(corpus.tables, query, length * vector)[0].probability) for length in (0.5, 1.0))
+    assert one - calibration.ANSWER[-1] == pytest.approx(2 * (half - calibration.ANSWER[-1]), abs=1e-5)
 
 
 def test_the_same_step_elsewhere(corpus):
@@ -469,7 +473,7 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
     assert result.num_added == 1
     assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
     assert {record.model_key for record in Corpus(corpus.uri).videos()} == {"raw-2"}
-    assert corpus.search(SCENES[1], 2)[0].probability > calibration.search(np.array(0.8))
+    assert corpus.search(SCENES[1], 2)[0].probability > probability_of(0.8)
 
 
 def test_not_a_corpus(tmp_path):

@@ -16,8 +16,11 @@ import torch
 import hiero
 from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
+from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import engine as module
 from hiero.engine import engine_for, load
+from hiero.engine import video as video_module
+from hiero.engine.video import MIN_LABEL_PROBABILITY
 from hiero.engine.video_nodes import class_names, default_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
@@ -91,7 +94,9 @@ def test_steps_cover_nest_and_are_named(minilm, home, features):
         assert level[0].start_s == 0
         assert level[-1].end_s == 300
         assert all(a.end_s == b.start_s for a, b in pairwise(level))
-        assert all(step.label in default_labels() and 0 <= step.probability <= 1 for step in level)
+        best = [likely for (likely,) in video.likely_labels(level, num=1)]
+        expected = [pair if pair[1] >= MIN_LABEL_PROBABILITY else (None, None) for pair in best]
+        assert [(step.label, step.probability) for step in level] == expected
     edges = [step.start_s for step in result.levels[1]][1:]
     assert np.abs(np.array(edges) - [60, 120, 180, 240]).max() <= 8
     assert [len(level) for level in video.steps().levels] == [2, 4, 8]
@@ -117,7 +122,18 @@ def test_answers(minilm, home, features):
         video.ask(["tea"] * 301, in_order=True)
 
 
-def test_labels_of_a_taxonomy(minilm, home, features):
+def test_without_pictures_improbable_labels_are_not_shown_either(minilm, home, features, monkeypatch):
+    """Names at 28 % were shown for feature files."""
+    video = load(backbone="default").read(features)
+    (((_, probability),), *_) = video.likely_labels(video.steps([1], labels=[]).levels[0], ["rob a bank"], num=1)
+    assert probability < MIN_LABEL_PROBABILITY
+    assert [step.label for step in video.steps([1], labels=["rob a bank"])] == [None]
+    monkeypatch.setattr(video_module, "MIN_LABEL_PROBABILITY", probability)
+    assert [step.label for step in video.steps([1], labels="rob a bank")] == ["rob a bank"]
+
+
+def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
+    monkeypatch.setattr(video_module, "MIN_LABEL_PROBABILITY", 0.0)
     video = load(backbone="default").read(features)
     steps = video.label(["washing dishes", "peeling potatoes", " ", "washing dishes"])
     assert {step.label for step in steps} <= {"washing dishes", "peeling potatoes"}
@@ -126,6 +142,24 @@ def test_labels_of_a_taxonomy(minilm, home, features):
     assert all(a.end_s == b.start_s and a.label != b.label for a, b in pairwise(steps))
     with pytest.raises(InputError, match="at least one label"):
         video.label([" "])
+
+
+def test_ask_and_search_give_the_same_probability(minilm, home, features, tmp_path):
+    """They used different numbers: 84 % in one and 33 % in the other, for the same step."""
+    engine = load(backbone="default")
+    corpus = Corpus(str(tmp_path / "corpus"), create=True)
+    add_video(corpus, engine, features, engine.read)
+    video = engine.read(features)
+    for text in ("peeling potatoes", "make tea", "fry vegetables", "repair a bicycle"):
+        (answer,), hits = video.ask(text, num=3), corpus.search_text(engine, text, 3)
+        assert answer.probability == answer.matches[0].probability
+        assert answer.probability == pytest.approx(hits[0].probability, abs=0.005)
+        spans = [(match.start_s, match.end_s) for match in answer.matches]
+        for i, (start_s, end_s) in enumerate(spans):
+            others = [
+                (a, b) for a, b in spans[:i] if min(b, end_s) - max(a, start_s) >= min(b - a, end_s - start_s) / 2
+            ]
+            assert not others, "two matches of one moment"
 
 
 def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
@@ -276,7 +310,9 @@ def test_report(minilm, home, features, tmp_path):
     assert [len(level) for level in data["levels"]] == [2, 4]
     assert {word for step in data["levels"][1] for word, _ in step["words"]} == {nasty, "tea"}
     assert data["level_names"] == ["coarse", "fine"]
-    assert {step["title"] for level in data["levels"] for step in level} <= {nasty, "tea"}
+    assert [step["title"] for step in data["levels"][0]] == [
+        step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[0])
+    ]
     assert data["matrix"]["size"] == 256
 
 
@@ -309,9 +345,9 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
         for answer in video.ask(texts):
             middle = (answer.matches[0].start_s + answer.matches[0].end_s) / 2
             assert ends[clip] <= middle <= ends[clip + 1], answer
-            assert answer.probability > 0.3
+            assert answer.present
     for answer in video.ask(["playing the piano", "riding a bicycle", "washing a car"]):
-        assert answer.probability < 0.3
+        assert not answer.present
     assert video.source.thumbnail_at(1.0)[:2] == b"\xff\xd8"
 
 
@@ -321,8 +357,7 @@ def test_a_video_as_an_object(minilm, home, features):
     assert video == video
     assert video != load(backbone="default").read(features)  # arrays are not compared
     assert video.steps(4, labels=[]).levels == video.steps([4], labels=[]).levels
-    assert {step.label for step in video.label("cut the onion", num_steps=3)} == {"cut the onion"}
-    assert {step.label for step in video.steps([3], labels="cut the onion")} == {"cut the onion"}
+    assert video.label("cut the onion", num_steps=3) == video.label(["cut the onion"], num_steps=[3])
 
 
 def test_a_step_holds_every_node_that_it_touches():

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from hiero.speech import evidence as speech_evidence
 from hiero.speech.evidence import (
-    MAX_OVERLAP,
     SILENCE,
     SpeechEvidence,
-    distinct_spans,
     join_evidence,
     speech_probability,
     split_phrases,
@@ -40,13 +38,6 @@ def test_windows_spread_as_one_by_one(rows, seed):
     np.testing.assert_array_equal(
         spread_windows(cosines, spans, 20), oracle.spread_windows(cosines, spans, 20, SILENCE)
     )
-
-
-@given(SPANS, st.integers(1, 5), st.integers(0, 2**31))
-def test_distinct_spans_as_one_by_one(rows, num, seed):
-    spans = to_spans(rows)
-    scores = np.random.default_rng(seed).permutation(len(spans)).astype(float)
-    assert distinct_spans(spans, scores, num) == oracle.distinct_spans(spans, scores, num, MAX_OVERLAP)
 
 
 def test_windows_are_neighbours_without_long_pauses():

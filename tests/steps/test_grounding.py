@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.grounding import MAX_IOU, candidate_spans, rank_spans
+from hiero.steps.grounding import MAX_IOU, MAX_OVERLAP, candidate_spans, distinct_spans, rank_spans
+from tests.oracle import speech as oracle
 
 
 def slow_rank(similarity, spans, spacing_s, num, temperature):
@@ -72,3 +73,14 @@ def test_the_right_stretch_comes_first():
         start, end = spans[places[0]]
         both = min(end, edges[i + 1]) - max(start, edges[i])
         assert both / (max(end, edges[i + 1]) - min(start, edges[i])) > 0.5
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 19), st.integers(1, 8)), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.integers(0, 2**31),
+)
+def test_distinct_spans_as_one_by_one(rows, num, seed):
+    spans = np.array([(start, min(20, start + length)) for start, length in rows])
+    scores = np.random.default_rng(seed).permutation(len(spans)).astype(float)
+    assert distinct_spans(spans, scores, num) == oracle.distinct_spans(spans, scores, num, MAX_OVERLAP)

@@ -19,7 +19,6 @@ from hiero.steps.similarity import (
     PictureEvidence,
     background_similarity,
     label_probabilities,
-    presence_statistics,
     text_similarity,
 )
 
@@ -96,14 +95,6 @@ def test_means_and_shares(length, seed):
     share = label_probabilities(similarity, spans)
     np.testing.assert_allclose(share.sum(1), 1)
     assert (share.argmax(1) == expected.argmax(0)).all()
-
-
-def test_what_fits_nowhere_is_less_likely_there():
-    spans = np.array([[0, 10], [10, 20]])
-    there, nowhere = np.full(20, -0.2), np.full(20, -0.2)
-    there[:10] = 0.6
-    sure = calibration.presence(presence_statistics(np.stack([there, nowhere]), spans, [0, 0]))
-    assert sure[0] > 0.5 > 0.3 > sure[1]
 
 
 def test_a_large_vocabulary_is_compared_in_parts(monkeypatch):
