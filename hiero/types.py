@@ -26,6 +26,7 @@ MAX_TIME_S = 1e8  # three years
 BOUNDARY_TOLERANCE_S = 0.05  # between boundaries that should be equal
 TIME_GRAIN_S = 1e-6  # rounding error of sums of lengths
 MAX_OVERHANG_S = 0.6  # of a step in the file before its own: steps begin where segments do, not where files do
+MAX_SLIVER_S = 0.2  # part of a step in the file before or after its own that is not exported
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
 VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
@@ -389,8 +390,13 @@ class VideoFile:
         with _reading("a file of a video"):
             return cls(str(document["path"]), _parse_time(document["start_s"]), _parse_time(document["duration_s"]))
 
-    def clip(self, start_s: float, end_s: float) -> tuple[float, float] | None:
-        """The part of a span that lies in this file, in the file's own time; None if there is none."""
+    def clip(self, start_s: float, end_s: float, tolerance_s: float = 0.0) -> tuple[float, float] | None:
+        """The part of a span that lies in this file, in the file's own time; None if there is none.
+
+        A start or end within the tolerance of an end of this file is moved there.
+        """
+        edges = self.start_s, self.end_s
+        start_s, end_s = (next((e for e in edges if abs(t - e) <= tolerance_s), t) for t in (start_s, end_s))
         if min(end_s, self.end_s) - max(start_s, self.start_s) <= TIME_GRAIN_S:
             return None
         return max(start_s - self.start_s, 0.0), min(end_s, self.end_s) - self.start_s
@@ -423,8 +429,11 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
     """The parts of a span in each file that it touches."""
     if len(files) == 1:
         return [(files[0], start_s, end_s)]
-    parts = [(file, *part) for file in files if (part := file.clip(start_s, end_s)) is not None]
-    if not parts:
+    for tolerance_s in (MAX_SLIVER_S, 0.0):
+        parts = [(file, *part) for file in files if (part := file.clip(start_s, end_s, tolerance_s)) is not None]
+        if parts:
+            break
+    else:
         file, time_s = locate_time(files, start_s)
         return [(file, time_s, time_s)]
     return parts
@@ -519,7 +528,7 @@ class Hierarchy:
 
     def of_file(self, file: VideoFile) -> Hierarchy:
         """The steps of one of `files` in its own time; steps that continue in another file are cut."""
-        parts = {step.id: part for step in self if (part := file.clip(step.start_s, step.end_s)) is not None}
+        parts = {s.id: part for s in self if (part := file.clip(s.start_s, s.end_s, MAX_SLIVER_S)) is not None}
 
         def cut(step: Step) -> Step:
             start_s, end_s = parts[step.id]

@@ -414,13 +414,14 @@ def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> No
     by_video: dict[str, list[Hit]] = {}
     for hit in hits:
         by_video.setdefault(hit.video, []).append(hit)
-    speech_columns = ["by", "speech"] if any(hit.rests_on is not None for hit in hits) else []
+    speech_columns = ["by"] if any(hit.rests_on is not None for hit in hits) else []
+    speech_columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
     for video, group in by_video.items():
         video_files = files.get(video, ())
         columns = ["from", "to", "sure", "step", *file_columns(video_files), *speech_columns]
         table = plain_table(*columns, right=("from", "to", "sure"))
         for hit in group:
             cells = format_time(hit.start_s), format_time(hit.end_s), format_percent(hit.probability)
-            speech = speech_cells(hit.rests_on, hit.quote)
+            speech = speech_cells(hit.rests_on, hit.quote)[: len(speech_columns)]
             table.add_row(*cells, hit.title, *file_cells(video_files, hit), *speech)
         results_console(video).print(table)

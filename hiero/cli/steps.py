@@ -144,16 +144,17 @@ def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
-    columns = ("from", "to", "thread", "step", "sure", *file_columns(hierarchy.files))
+    is_sure = any(step.probability is not None for step in hierarchy)
+    columns = ("from", "to", "thread", "step", *(["sure"] if is_sure else []), *file_columns(hierarchy.files))
     table = plain_table(*columns, right=("from", "to", "thread", "sure"))
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
         name = "  " * level + hierarchy.titles[step.id]
-        sure = "" if step.probability is None else format_percent(step.probability)
+        sure = ["" if step.probability is None else format_percent(step.probability)] if is_sure else []
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
         times = format_time(step.start_s), format_time(step.end_s)
-        cells = (*times, str(step.thread + 1), name, sure, *file_cells(hierarchy.files, step))
+        cells = (*times, str(step.thread + 1), name, *sure, *file_cells(hierarchy.files, step))
         table.add_row(*cells, style=style)
         for child in step.children:
             add_rows(by_id[child], level + 1)

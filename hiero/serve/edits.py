@@ -71,6 +71,9 @@ class EditStore:
         last = self.state.last_edit(entry.id)
         if last is not None:
             return last.version is not None
+        # The key of a video that was read is cached. Hashing the others would take too long for a list.
+        if entry.id not in self._keys and entry.is_read and hiero_json.has_stored_edits():
+            self._find_key(entry)
         return bool(hiero_json.find_edits(entry.path, self._keys.get(entry.id)))
 
     def save(self, entry: Entry, hierarchy: Hierarchy, expected: Versions, user: str = "") -> SavedSteps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 # Similarity, and its difference from that of the whole video; offset. benchmarks.calibration features, clips
-ANSWER = (10.6, 1.4, -7.7)
+ANSWER = (9.90, 1.39, -7.39)
 PICTURE_ANSWER = (9.04, -0.48, -2.71)
 MATCH = (15.0, -5.5)  # chosen on the clips of benchmarks.words, not fitted
 LABEL = (7.2, -3.7)  # benchmarks.calibration features

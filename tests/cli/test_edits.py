@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hiero.cli import main
 from hiero.cli.console import log, print_json, results_console
+from hiero.cli.corpus import _print_hits
+from hiero.cli.steps import print_steps
+from hiero.corpus.rows import Hit
 from hiero.formats.hiero_json import write_edits
 from hiero.storage.cache import content_key
 from hiero.types import Answer, Hierarchy, Match, Step
@@ -47,7 +51,8 @@ def test_steps_announces_and_exports_corrections(kitchen, run, tmp_path):
     assert "1 step, 1 thread" in out
 
 
-def test_ask_and_label_use_corrections(kitchen, run):
+def test_ask_and_label_use_corrections(kitchen, run, monkeypatch):
+    monkeypatch.setattr("hiero.engine.video.MIN_LABEL_PROBABILITY", 0.0)
     _, out, err = run("ask", kitchen, NAME, "--json", "-n", "1")
     assert "using 2 corrections" in err
     (answer,) = json.loads(out)["queries"]
@@ -122,3 +127,16 @@ def test_arguments_that_control_the_terminal_are_refused(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert "control characters" in err
     assert "\x1b" not in err
+
+
+def test_columns_without_content_are_left_out(capsys):
+    step = Step("step-1", 0.0, 9.0, 0, label="rinse", origin="person")
+    print_steps(Hierarchy("a.mp4", "model", 9.0, ((step,),)))
+    hit = Hit("a", 0, "step-1", 0.0, 9.0, 0, "rinse", 0.9, rests_on="name")
+    _print_hits([hit], {})
+    tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
+    assert tables == [["from", "to", "thread", "step"], ["from", "to", "sure", "step", "by"]]
+    print_steps(Hierarchy("a.mp4", "model", 9.0, ((replace(step, probability=0.8),),)))
+    _print_hits([replace(hit, rests_on="speech", quote="rinse it")], {})
+    tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
+    assert [table[-1] for table in tables] == ["sure", "speech"]

@@ -208,7 +208,8 @@ def kitchen(tmp_path):
     return folder
 
 
-def test_ask_and_label_over_a_folder(run, kitchen, tmp_path):
+def test_ask_and_label_over_a_folder(run, kitchen, tmp_path, monkeypatch):
+    monkeypatch.setattr("hiero.engine.video.MIN_LABEL_PROBABILITY", 0.0)
     code, out, err = run("ask", kitchen, "peel a potato", "--json", "-n", 2, "--hz", 1)
     document = json.loads(out)
     assert code == 0, err

@@ -95,6 +95,16 @@ def register(monkeypatch, archive="toy-1.0.tar.gz"):
     monkeypatch.setattr(weights, "REGISTRY", {"toy": toy})
 
 
+def test_weights_that_only_a_page_has_are_not_announced_as_a_download(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path))
+    toy = Weights("toy", "a toy", "MIT", 1, {"toy.bin": (MEMBER, "")}, page="https://example.org")
+    monkeypatch.setattr(weights, "REGISTRY", {"toy": toy})
+    events = []
+    with pytest.raises(InputError, match=r"cannot be downloaded automatically; download toy\.bin from"):
+        weights.get("toy", events.append)
+    assert events == []
+
+
 @pytest.mark.parametrize("name", ["toy-1.0.tar.gz", "toy-1.0-py3-none-any.whl"])
 def test_fetched_once(index, tmp_path, monkeypatch, name):
     register(monkeypatch, name)
