@@ -29,6 +29,7 @@ from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_f
 from benchmarks.words_score import CAPTIONS, fit_logistic
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Video
+from hiero.engine.video_nodes import probable_steps
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
 from hiero.steps.grounding import MAX_OVERLAP
@@ -227,7 +228,7 @@ def report_threshold(samples: list[Sample], rng: np.random.Generator) -> None:
         texts = sorted({text for *_, text in sample.spans})
         absent = sorted({text for other in samples for *_, text in other.spans} - set(texts))
         chosen = list(rng.choice(absent, min(len(texts), len(absent)), replace=False))
-        for text, row in zip(texts + chosen, sample.video.probable_steps(texts + chosen)[1], strict=True):
+        for text, row in zip(texts + chosen, probable_steps(sample.video, texts + chosen)[1], strict=True):
             found.setdefault((sample.is_development, text in texts), []).append(row.max())
     print(f"\nANSWER_THRESHOLD = {ANSWER_THRESHOLD} (hiero/types.py); choose it by the columns of development")
     print("\n| threshold | development: shown kept | absent hidden | held out: shown kept | absent hidden |")

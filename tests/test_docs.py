@@ -69,12 +69,8 @@ FACTS = {
     "chores found": [r"15 real videos \| (\d+) %", r"15 chores, `search` .*?\| (\d+) /", r"this chore\?.*?\| (\d+) %"],
     "names before corrections": [r"corrected video \| (\d+) %", r"^\| no adaptation \| ([\d.]+)"],
     "names after one correction": [r"corrected video .* / (\d+) %", r"^\| prototypes .*?\| \*\*([\d.]+)"],
-    "texts present below the threshold": [r"present in (\d+) % of 223", r"(\d+) % of such texts"],
-    "hits above 0.8": [r"(\d+) % of the hits above", r"hits above 0\.8, (\d+) %"],
-    "calibration error": [
-        r"calibration error of that probability \| ([\d.]+)",
-        r"`hiero ask` probability was ([\d.]+)",
-    ],
+    "absent texts hidden": [r"at 10 % \| \d+ / (\d+)", r"this hid (\d+) % of the texts"],
+    "calibration error": [r"calibration error, `ask` / `search` \| ([\d.]+)", r"calibration error was ([\d.]+) \(`ask`\)"],
 }
 CARD_ROWS = ("known recipes", "recipes never seen")
 OFFLINE = """

@@ -166,7 +166,7 @@ def _score_text(
         has_pictures = score is not None and row["summary"]
         weights = calibration.PICTURE_ANSWER if has_pictures else calibration.ANSWER
         whole = by_video.get(row["video"], similarity)
-        hits.append(Hit.from_row(row, calibration.answer(similarity, whole, weights)))
+        hits.append(Hit.from_row(row, float(calibration.answer(similarity, whole, weights))))
     return hits
 
 

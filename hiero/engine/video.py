@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.embedder import NO_TEXT
-from hiero.engine.video_nodes import VideoNodes
+from hiero.engine.video_nodes import VideoNodes, probable_steps
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
 from hiero.speech.evidence import (
@@ -300,11 +300,13 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     probability = np.where(_is_short_enough(belief, spans, probability) | is_named, probability, 0.0)
     answers = []
     for i, query in enumerate(queries):
-        chosen = [len(spans) - len(queries) + i] if in_order else distinct_spans(spans, probability[i], num)
+        chosen = [len(spans) - len(queries) + i]
+        if not in_order:
+            chosen = [j for j in distinct_spans(spans, probability[i], num) if probability[i, j] > 0]
         matches = []
         # The best match is as probable as the best step, and no match is more probable than a better one.
         for j, p in zip(chosen, np.minimum.accumulate([present[i], *sure[i, chosen[1:]]]), strict=True):
-            match = video.make_match(spans[j], p)
+            match = _make_match(video, spans[j], p)
             if is_named[i, j] and names.probability[i, j] > by_step[i, j]:
                 match = replace(match, rests_on="name", quote=names.quote(i, j))
             elif heard is not None:
@@ -312,6 +314,14 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
             matches.append(match)
         answers.append(Answer(query, float(present[i]), tuple(matches)))
     return answers
+
+
+def _make_match(video: VideoNodes, span: np.ndarray, probability: float) -> Match:
+    """Convert a span of nodes [start, end) to a match in seconds."""
+    start, end = (int(i) for i in span)
+    start_s = video.clock.edge_s(start)
+    end_s = video.duration_s if end == len(video.nodes) else video.clock.edge_s(end)
+    return Match(start_s, max(end_s, start_s), float(probability))
 
 
 def _sight_probability(
@@ -322,7 +332,7 @@ def _sight_probability(
     The first one is that of the most probable step, less where nodes are less similar, and ranks spans.
     The second one is that of the most probable step at the same moment.
     """
-    steps, probability = video.probable_steps(queries)
+    steps, probability = probable_steps(video, queries)
     spacing_s, temperature = video.clock.spacing_s, video.temperature
     best = score_spans(similarity, video.spans, spacing_s, temperature).max(1, keepdims=True)
     relative = np.minimum(score_spans(similarity, spans, spacing_s, temperature) / best, 1.0)

@@ -30,7 +30,7 @@ from hiero.steps.similarity import (
 from hiero.storage.files import ASSETS
 from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Clock, Hierarchy, Match, ProgressCallback, ProgressEvent, Step, no_progress
+from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, no_progress
 from hiero.vectors import unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
@@ -239,15 +239,6 @@ class VideoNodes:
 
     # Answers
 
-    def probable_steps(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The spans of the steps of all levels, (S, 2), and the probability that each shows each text, (Q, S).
-
-        A corpus gives its steps the same probabilities.
-        """
-        spans, similarity = self.step_similarity(texts)
-        weights = calibration.ANSWER if self.pictures is None else calibration.PICTURE_ANSWER
-        return spans[1:], calibration.answer(similarity[:, 1:], similarity[:, :1], weights)
-
     def step_similarity(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Spans of the whole video and of all steps, (S, 2), and their similarity for `calibration.answer`, (Q, S)."""
         steps = self._default_step_spans if self.edits is None else self.level_spans(list(self.edits))
@@ -294,13 +285,6 @@ class VideoNodes:
             self._encoded_speech = self.transcript, SpeechEvidence.from_transcript(self.transcript, report)
         return self._encoded_speech[1]
 
-    def make_match(self, span: Sequence[int] | np.ndarray, score: float) -> Match:
-        """Convert a span of nodes [start, end) to a match in seconds."""
-        start, end = (int(i) for i in span)
-        start_s = self.clock.edge_s(start)
-        end_s = self.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
-        return Match(start_s, max(end_s, start_s), float(score))
-
     # Other videos
 
     def embed_spans(self, spans: np.ndarray) -> np.ndarray:
@@ -339,6 +323,16 @@ class VideoNodes:
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
         return replace(summaries, background=background_similarity(summaries.similarity(default_labels())))
+
+
+def probable_steps(video: VideoNodes, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The spans of the steps of all levels, (S, 2), and the probability that each shows each text, (Q, S).
+
+    A corpus gives its steps the same probabilities.
+    """
+    spans, similarity = video.step_similarity(texts)
+    weights = calibration.ANSWER if video.pictures is None else calibration.PICTURE_ANSWER
+    return spans[1:], calibration.answer(similarity[:, 1:], similarity[:, :1], weights)
 
 
 def _means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
