@@ -140,7 +140,7 @@ def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
     write_edits(path, None, corrected(path))
     add_video(corpus, engine, path, engine.read)
     found = run(capsys, "search", corpus.uri, "rinse the cup")
-    assert " ".join(found.split()) == "a from to sure step by speech 0:40 1:30 100 % rinse the cup name"
+    assert " ".join(found.split()) == "a from to sure step by 0:40 1:30 100 % rinse the cup name"
     assert run(capsys, "search", corpus.uri, "repair a bicycle") == "probably not in these videos (see --all)\n"
     assert "rinse the cup" not in run(capsys, "search", corpus.uri, "repair a bicycle", "--all")
     document = json.loads(run(capsys, "search", corpus.uri, "repair a bicycle", "--json"))
