@@ -70,7 +70,7 @@ FACTS = {
     "names before corrections": [r"corrected video \| (\d+) %", r"^\| no adaptation \| ([\d.]+)"],
     "names after one correction": [r"corrected video .* / (\d+) %", r"^\| prototypes .*?\| \*\*([\d.]+)"],
     "absent texts hidden": [r"at 10 % \| \d+ / (\d+)", r"this hid (\d+) % of the texts"],
-    "calibration error": [r"calibration error, `ask` / `search` \| ([\d.]+)", r"calibration error was ([\d.]+) \(`ask`\)"],
+    "calibration error": [r"calibration error, `ask` / `search` \| ([\d.]+)", r"error was ([\d.]+) \(`ask`\)"],
 }
 CARD_ROWS = ("known recipes", "recipes never seen")
 OFFLINE = """

@@ -166,7 +166,7 @@ def test_dropped_files_are_added_and_read(page, library, world, tmp_path):
 
 
 def test_results_are_grouped_by_video_and_play_on_hover(page, server, monkeypatch):
-    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 0.0)  # the small random network is never sure
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)  # the small random network is never sure
     open_collection(page, server)
     page.fill("#query", "wash a cup")
     page.keyboard.press("Enter")
@@ -185,7 +185,7 @@ def test_results_are_grouped_by_video_and_play_on_hover(page, server, monkeypatc
 
 
 def test_nothing_found_is_plain(page, server, monkeypatch):
-    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 1.0)
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 1.0)
     open_collection(page, server)
     page.fill("#query", "a walrus")
     page.keyboard.press("Enter")
@@ -197,7 +197,7 @@ def test_nothing_found_is_plain(page, server, monkeypatch):
 
 
 def test_the_same_step_elsewhere_plays_in_sync(page, server, monkeypatch):
-    monkeypatch.setattr("hiero.serve.video_routes.SEARCH_THRESHOLD", 0.0)
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)
     page.goto(f"{server.url}#v={server.library.find_by_name('tea').id}&t=2&same=2")
     page.wait_for_selector("#same-players li:nth-child(2)")
     assert "this step" in page.locator("#same-players li").first.inner_text()

@@ -33,7 +33,7 @@ def tea(page, server):
 @pytest.fixture
 def sure(monkeypatch):
     """Every answer counts as likely: the small random network is never sure."""
-    monkeypatch.setattr("hiero.types.PRESENCE_THRESHOLD", 0.0)
+    monkeypatch.setattr("hiero.types.ANSWER_THRESHOLD", 0.0)
 
 
 def ask(page, text):
@@ -250,7 +250,7 @@ def test_pointing_at_an_answer_previews_it(tea, sure):
 
 
 def test_what_is_not_in_the_video_is_said_plainly(tea, monkeypatch):
-    monkeypatch.setattr("hiero.types.PRESENCE_THRESHOLD", 2.0)
+    monkeypatch.setattr("hiero.types.ANSWER_THRESHOLD", 2.0)
     tea.evaluate("document.getElementById('player').currentTime = 20")
     wait_time(tea, 19.9, 20.1)
     ask(tea, "a horse")

@@ -127,10 +127,10 @@ def test_names_with_odd_digits_are_sorted(library, world, tmp_path):
         (tmp_path / f"{name}.mp4").hardlink_to(world.root / "new.mp4")
         library.add(tmp_path / f"{name}.mp4", name)
     with TestClient(create_app(library), base_url="http://localhost") as client:
-        answer = client.get("/api/videos", params={"sort": "name", "q": "cup"})
+        answer = client.get("/api/videos", params={"sort": "name"})
         assert answer.status_code == 200
         names = [video["name"] for video in answer.json()["videos"]]
-        assert [name for name in names if name[-1].isascii()] == ["cup 9", "cup 10"]
+        assert [name for name in names if name in ("cup 9", "cup 10", "²")] == ["cup 9", "cup 10", "²"]
 
 
 def test_the_list_is_filtered_sorted_and_paged(library):
