@@ -122,8 +122,7 @@ def write_files(
 
 def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
     """`--export`: the names of the formats, without repetitions."""
-    from hiero.formats.registry import exporter_names
-    from hiero.formats.tables import NO_PARQUET
+    from hiero.formats.registry import NO_PARQUET, exporter_names
 
     names = [name for part in export or [] for name in part.split(",")]
     registered = exporter_names()

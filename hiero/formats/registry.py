@@ -25,6 +25,7 @@ from hiero.types import Hierarchy
 
 GROUP = "hiero.exporters"
 MAX_BYTES = 2**26  # an hour of steps takes some kilobytes
+NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 

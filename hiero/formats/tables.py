@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.formats.registry import Exporter, ImportSettings, StepReader
+from hiero.formats.registry import NO_PARQUET, Exporter, ImportSettings, StepReader
 from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
 from hiero.storage.files import decode_text
 from hiero.types import MAX_STEPS, Hierarchy, Step, clean_text, one_line
 
-NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 # beginnings of cells that spreadsheets compute
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 CLOCK_TIME = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
