@@ -27,6 +27,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) check-page
 	$(BIN)/python -m benchmarks.structure --check
 
 # The types of the page: Node.js comes from PyPI, TypeScript from the lock file. The page itself needs neither.

@@ -17,11 +17,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 import hiero.serve
@@ -193,6 +195,12 @@ def write_pictures(browser: Browser, to: Path) -> None:
             write_collection_views(browser, address, to)
 
 
+def take_picture(page: Page, path: Path) -> None:
+    """Write what the page shows, in 256 colours: a third of the bytes."""
+    Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256).save(path, optimize=True)
+    print(path)
+
+
 def write_collection_views(browser: Browser, address: str, to: Path) -> None:
     for name, (ready, part, options) in COLLECTION_VIEWS.items():
         context = browser.new_context(**options)
@@ -200,8 +208,7 @@ def write_collection_views(browser: Browser, address: str, to: Path) -> None:
         page.goto(address + part)
         page.wait_for_selector(ready)
         page.wait_for_load_state("networkidle")  # the pictures
-        page.screenshot(path=str(to / f"{name}.png"))
-        print(to / f"{name}.png")
+        take_picture(page, to / f"{name}.png")
         context.close()
 
 
@@ -210,15 +217,13 @@ def write_video_views(browser: Browser, address: str, to: Path) -> None:
         context = browser.new_context(**options)
         page = context.new_page()
         page.goto(address)
-        page.wait_for_selector("main a")
         id = page.evaluate("fetch('api/videos').then(r => r.json()).then(({ videos }) => videos[0].id)")
         page.goto(f"{address}#v={id}&t=9")
         page.wait_for_selector("#chapters .chapter.leaf", state="attached")
         page.wait_for_timeout(1500)  # the pictures
         show(page)
         page.wait_for_timeout(1000)
-        page.screenshot(path=str(to / f"{name}.png"))
-        print(to / f"{name}.png")
+        take_picture(page, to / f"{name}.png")
         context.close()
 
 

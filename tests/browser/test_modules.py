@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import hiero.serve
 
 STATIC = Path(hiero.serve.__file__).parent / "static"
+MODULES = sorted(STATIC.rglob("*.js"))
 STEP = """const step = (id, start_s, end_s, thread = 0, rest = {}) =>
     ({ id, start_s, end_s, thread, label: null, parent: null, children: [], origin: "model", ...rest });
 """
@@ -21,6 +25,7 @@ TWO_LEVELS = (
 ] };
 """
 )
+COMMENT = re.compile(r"\s*(/\*.*|\*.*|//.*)?")  # or an empty line; the types are comments too
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 
@@ -186,3 +191,38 @@ def test_data_is_never_markup(blank):
 
 def test_counts_have_the_right_form(blank):
     assert run(blank, "texts.js", "return [1, 2].map(n => m.t('count.steps', { n }));") == ["1 step", "2 steps"]
+
+
+def test_every_text_is_in_one_file_and_used():
+    source = {path: path.read_text() for path in MODULES}
+    keys = set(re.findall(r'^  "([\w.]+)":', (STATIC / "texts.js").read_text(), re.MULTILINE))
+    code = "\n".join(text for path, text in source.items() if path.name != "texts.js")
+    used = set(re.findall(r'"([a-z_]+\.[\w.]+)"', code))
+    built = tuple(re.findall(r"t\(`([a-z_]+\.)\$", code))  # such as sort.${value}
+    used |= {key for key in keys if key.startswith(built)}
+    assert sorted(keys - used) == []
+    called = set(re.findall(r'\bt\("([\w.]+)"', code))
+    assert sorted(called - keys) == []
+
+
+def test_modules_stay_small_and_typed():
+    sizes = {str(path.relative_to(STATIC)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: size for name, size in sizes.items() if size >= 300} == {}
+    files = [*MODULES, *STATIC.rglob("*.css")]
+    code = [line for path in files for line in path.read_text().splitlines() if not COMMENT.fullmatch(line)]
+    assert len(code) < 4000
+    for path in MODULES:
+        text = path.read_text()
+        assert text.startswith("// @ts-check\n"), path
+        assert "innerHTML" not in text, path
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path
+
+
+def test_types():
+    """What `make check-page` runs, where it has been installed."""
+    compiler = Path(__file__).parent / "node_modules" / "typescript" / "bin" / "tsc"
+    node = shutil.which("node")
+    if node is None or not compiler.exists():
+        pytest.skip("needs TypeScript: make check-page")
+    done = subprocess.run([node, compiler, "-p", Path(__file__).parent], capture_output=True, text=True)
+    assert done.stdout == ""

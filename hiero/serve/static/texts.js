@@ -30,7 +30,6 @@ const TEXTS = {
   // Sign-in
   "sign_in.title": "Sign in",
   "sign_in.token": "Your token",
-  "sign_in.button": "Sign in",
   "sign_in.hint": "No token? Ask your administrator to create one with",
 
   // One video
@@ -78,7 +77,6 @@ const TEXTS = {
   "tools.zoom_in": "Zoom in",
   "tools.zoom_out": "Zoom out",
   "tools.fit": "Show the whole video",
-  "tools.steps": "Steps",
   "tools.steps_edited": "These steps were edited. Discard all edits to change the number of steps.",
   "tools.link": "Copy link",
   "tools.link_hint": "Copy a link that opens this video at this moment",
@@ -176,7 +174,6 @@ const TEXTS = {
   "job.learning": "learning",
   "job.learning_title": "Learning from corrections",
   "job.progress": "Progress: {name}",
-  "job.stop": "Stop",
   "job.retry": "Try again",
   "left.seconds": "less than a minute left",
   "left.minutes": "about {n} min left",
@@ -216,7 +213,6 @@ const TEXTS = {
   "results.guessed": "Best guesses: {moments} in {videos}",
   "results.best": "best {percent}",
   "results.advice": "Nothing found. Try other words for what can be seen or heard.",
-  "results.guesses": "Show the best guesses",
   "hit.speech": "found in speech",
   "hit.pictures": "found in pictures",
   "hit.both": "found in pictures and speech",
@@ -241,7 +237,6 @@ const TEXTS = {
 
   // The folder report
   "report.title": "What these videos share",
-  "report.about": "Similar steps in {videos}, read by {model}.",
   "report.back": "Back to the videos",
   "report.waiting": "Comparing the videos …",
   "report.activity": "activity {number}",

@@ -108,7 +108,7 @@ export class JobPanel {
     const isFailed = job.state === "failed", name = job.video === LEARNING ? t("job.learning_title") : job.name;
     const bar = h("progress", { max: 1, "aria-label": t("job.progress", { name }) });
     if (job.state === "waiting" || job.duration_s) bar.value = share(job);
-    const button = store.canEdit ? h("button", { type: "button", class: "button quiet", "aria-label": `${t(isFailed ? "job.retry" : "job.stop")}: ${name}` }, t(isFailed ? "job.retry" : "job.stop")) : null;
+    const button = store.canEdit ? h("button", { type: "button", class: "button quiet", "aria-label": `${t(isFailed ? "job.retry" : "reading.stop")}: ${name}` }, t(isFailed ? "job.retry" : "reading.stop")) : null;
     button?.addEventListener("click", async () => {
       button.disabled = true;
       try {

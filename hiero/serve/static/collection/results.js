@@ -49,7 +49,7 @@ function showHits(hits, q, text = "results.count") {
 
 /** @param {Hit[]} hits @param {string} q */
 function showNothing(hits, q) {
-  const button = hits.length ? h("button", { id: "hits-all", type: "button", class: "button", onclick: () => { nothing.hidden = true; showHits(hits.slice(0, NUM_GUESSES), q, "results.guessed"); groups.querySelector("a")?.focus(); } }, t("results.guesses")) : null;
+  const button = hits.length ? h("button", { id: "hits-all", type: "button", class: "button", onclick: () => { nothing.hidden = true; showHits(hits.slice(0, NUM_GUESSES), q, "results.guessed"); groups.querySelector("a")?.focus(); } }, t("answers.show_guesses")) : null;
   fill(nothing, icon("search"), h("p", {}, t("results.advice")), button);
 }
 

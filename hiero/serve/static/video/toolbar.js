@@ -34,7 +34,7 @@ export function createSlider(onChange) {
   const slider = h("input", { id: "k", type: "range", min: 1, max: 40, value: 8 }), output = h("output", { id: "k-now", class: "number" });
   let timer = 0;
   slider.oninput = () => { output.value = slider.value; clearTimeout(timer); timer = setTimeout(() => onChange(Number(slider.value)), 120); };
-  return h("label", { class: "check slider", for: "k" }, h("span", {}, t("tools.steps"), " ", output), slider);
+  return h("label", { class: "check slider", for: "k" }, h("span", {}, t("level.only"), " ", output), slider);
 }
 
 /** A button with a menu of formats. @param {(format: string) => string} urlOf @param {string[]} formats */
