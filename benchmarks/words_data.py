@@ -121,7 +121,7 @@ def _pack(work: Path, name: str, repository: Path, blobs: list[tuple[str, str]])
     out = (work / f"{name}.0.pack").open("wb")
     # Spawned workers do not inherit the pipe to git, which would otherwise never see its end.
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for file, picture in pool.map(_squash, _read_blobs(repository, blobs), chunksize=32):
+        for file, picture in pool.map(_squash, read_blobs(repository, blobs), chunksize=32):
             if not picture:
                 print(f"{file}: not a picture, left out")
                 continue
@@ -140,7 +140,8 @@ def _close_pack(out: io.BufferedWriter, index: list[tuple[str, int, int]]) -> No
     Path(out.name).with_suffix(".json").write_text(json.dumps(index))
 
 
-def _read_blobs(repository: Path, blobs: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+def read_blobs(repository: Path, blobs: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file that the clone has, given (hash, name)."""
     with subprocess.Popen(
         ["git", "-C", repository, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -149,8 +150,11 @@ def _read_blobs(repository: Path, blobs: list[tuple[str, str]]) -> Iterator[tupl
         for blob, name in blobs:
             process.stdin.write(f"{blob}\n".encode())
             process.stdin.flush()
-            size = int(process.stdout.readline().split()[2])
-            yield name, process.stdout.read(size)
+            answer = process.stdout.readline().split()
+            if answer[-1] == b"missing":
+                print(f"{name}: not in the clone, left out")
+                continue
+            yield name, process.stdout.read(int(answer[2]))
             process.stdout.read(1)
 
 
