@@ -44,7 +44,7 @@ export function createLayout(commands) {
 const createHead = (parts, commands) => h("div", { class: "video-head" },
   h("div", { class: "grow" }, parts.name, parts.editing),
   h("div", { class: "bar" },
-    h("button", { id: "link", type: "button", class: "button", title: t("tools.link_hint"), onclick: commands.link }, icon("link"), t("tools.link")), parts.exportPlace));
+    h("button", { id: "link", type: "button", class: "button", title: t("tools.link_hint"), onclick: commands.link }, icon("link"), h("span", { class: "label" }, t("tools.link"))), parts.exportPlace));
 
 /** @param {any} parts @param {(name: "chapters" | "answers") => void} onTab */
 function createSide(parts, onTab) {

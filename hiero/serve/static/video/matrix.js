@@ -1,6 +1,7 @@
 // @ts-check
 // The similarity matrix in tiles, with the steps as squares. A click seeks to the moment; a thin line marks the present.
 import { fetchTile } from "../api.js";
+import { threadColour } from "../format.js";
 
 const TILE_SIZE = 128;  // as in video_routes.py
 const ZOOM = 2;  // at most 512 rows, in 4 tiles
@@ -13,7 +14,7 @@ export class Matrix {
     this.canvas = canvas;
     this.duration = 1;
     this.time = 0;
-    /** @type {{ start_s: number, end_s: number }[]} */
+    /** @type {{ start_s: number, end_s: number, thread: number }[]} */
     this.steps = [];
     /** @type {HTMLCanvasElement | null} */
     this.picture = null;
@@ -55,7 +56,7 @@ export class Matrix {
 
   clear() { this.picture = null; this.steps = []; delete this.canvas.dataset.ready; }
 
-  /** @param {{ start_s: number, end_s: number }[]} steps */
+  /** @param {{ start_s: number, end_s: number, thread: number }[]} steps */
   showSteps(steps) { this.steps = steps; this.draw(); }
 
   /** @param {number} time */
@@ -67,11 +68,12 @@ export class Matrix {
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")), position = (/** @type {number} */ time) => SHARPNESS * time / duration;
     context.imageSmoothingEnabled = false;
     context.drawImage(picture, 0, 0, SHARPNESS, SHARPNESS);
-    context.strokeStyle = "#fff";
-    context.lineWidth = 2;
-    for (const { start_s, end_s } of this.steps) {
-      const left = position(start_s), size = position(end_s) - left;
-      context.strokeRect(left + 1, left + 1, Math.max(1, size - 2), Math.max(1, size - 2));
+    for (const { start_s, end_s, thread } of this.steps) {
+      const left = position(start_s) + 3, size = Math.max(1, position(end_s) - left - 3);
+      for (const [colour, width] of [["#fff", 6], [threadColour(thread), 3]]) {  // seen on bright and on dark cells
+        Object.assign(context, { strokeStyle: colour, lineWidth: width });
+        context.strokeRect(left, left, size, size);
+      }
     }
     context.fillStyle = "#ff6b60";
     context.fillRect(position(this.time) - 1, 0, 2, SHARPNESS);

@@ -40,7 +40,7 @@ export function createSlider(onChange) {
 /** A button with a menu of formats. @param {(format: string) => string} urlOf @param {string[]} formats */
 export function createExport(urlOf, formats) {
   const items = formats.map(name => h("a", { href: urlOf(name), download: "", dataset: { format: name } }, h("span", {}, formatName(name)), h("span", { class: "soft small" }, name)));
-  const menu = h("details", { id: "export", class: "menu" }, h("summary", { class: "button" }, icon("download"), t("tools.export"), icon("down")),
+  const menu = h("details", { id: "export", class: "menu" }, h("summary", { class: "button" }, icon("download"), h("span", { class: "label" }, t("tools.export")), icon("down")),
     h("div", { class: "items" }, ...items));
   menu.addEventListener("click", (/** @type {MouseEvent} */ event) => { if (/** @type {Element} */ (event.target).closest("a")) menu.open = false; });
   menu.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
