@@ -16,7 +16,8 @@ import { describeJob, isActive } from "./progress.js";
  *   file_start_s?: number, level: number }} Hit
  */
 
-const FRAME_S = 1;  // the frame that stands for a video
+const FRAME_S = 1;  // the frame that stands for a video whose length is not known yet
+const PICTURE_SHARE = 0.3;  // of a video, where its picture is taken: recordings often begin alike
 
 /**
  * @param {Video} video
@@ -50,7 +51,7 @@ const describeVideo = video => [video.folder, video.date].filter(Boolean).join("
 
 /** @param {Video} video */
 function videoPicture(video) {
-  if (video.read && video.pictures) return picture(thumbnailUrl(video.id, Math.min(FRAME_S, (video.duration_s ?? 2) / 2)));
+  if (video.read && video.pictures) return picture(thumbnailUrl(video.id, video.duration_s ? PICTURE_SHARE * video.duration_s : FRAME_S));
   const placeholder = h("span", { class: "placeholder" }, icon("film"));
   if (!video.playable) return placeholder;
   const frame = h("video", { muted: true, preload: "none", tabIndex: -1, "aria-hidden": "true", dataset: { src: `${fileUrl(video.id)}#t=${FRAME_S}` } });
