@@ -45,7 +45,14 @@ def card(page, name):
     return page.locator(f"#videos li:has(h2:text-is('{name}'))")
 
 
-def test_cards(page, server):
+@pytest.fixture
+def named(library):
+    """The small random network is not sure enough to name steps."""
+    library.find_by_name("tea").names = ("pour the tea", "wash a cup", "sit down", "read")
+    library.find_by_name("bike").names = ("wash a cup",)
+
+
+def test_cards(page, server, named):
     open_collection(page, server)
     tea = card(page, "tea")
     assert tea.locator(".on-picture").inner_text() == "0:30"
@@ -65,7 +72,7 @@ def test_cards(page, server):
     page.wait_for_selector("#no-videos:has-text('No videos match “zzz”')")
 
 
-def test_facets_narrow_and_stay_in_the_address(page, server, world):
+def test_facets_narrow_and_stay_in_the_address(page, server, world, named):
     (world.root / "attic").mkdir(exist_ok=True)
     shutil.copy(world.root / "new.mp4", world.root / "attic" / "box.mp4")
     server.library.add(world.root / "attic" / "box.mp4")
