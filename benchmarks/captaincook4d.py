@@ -57,7 +57,7 @@ from hiero.steps.similarity import ClassEvidence, NodeEvidence, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
 from hiero.training.from_files import TrainOptions, train_from_files
-from hiero.types import PRESENCE_THRESHOLD
+from hiero.types import ANSWER_THRESHOLD
 
 VARIANTS = {
     "HiERO": [],
@@ -310,7 +310,7 @@ def words(work: Path, model_folder: Path, dev_model_folder: Path) -> None:
         print(f"| {method} | " + " | ".join(f"{v:.1f}" for recall in recalls for v in recall) + " |")
     probability, truth = regression.predict_proba(np.array(statistics))[:, 1], np.array(present)
     print(f"in the video or not, test: AUC {roc_auc_score(truth, probability):.3f}; said → true share (of queries)")
-    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, PRESENCE_THRESHOLD)):
+    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, ANSWER_THRESHOLD)):
         inside = (probability >= low) & (probability < high)
         if inside.any():
             print(f"  {low:.1f}-{high:.1f} → {truth[inside].mean():.2f} ({inside.sum()})")

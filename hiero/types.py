@@ -393,7 +393,10 @@ class VideoFile:
     def clip(self, start_s: float, end_s: float, tolerance_s: float = 0.0) -> tuple[float, float] | None:
         """The part of a span that lies in this file, in the file's own time; None if there is none.
 
-        A start or end within the tolerance of an end of this file is moved there.
+        Args:
+            start_s: Start of the span, in seconds of the whole video.
+            end_s: End of the span.
+            tolerance_s: A start or end this close to an end of the file is moved there.
         """
         edges = self.start_s, self.end_s
         start_s, end_s = (next((e for e in edges if abs(t - e) <= tolerance_s), t) for t in (start_s, end_s))

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from hiero.backbones.registry import IMAGENET, normalise
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, load_arrays, write_bytes
+from hiero.vectors import K_MEANS_ROUNDS
 
 FILE = "dinov2_vits14.onnx"
 INT8_FILE = "dinov2_vits14_int8.onnx"
@@ -36,7 +37,6 @@ TRAINED_GRID = 37  # patches per side of the trained position embeddings
 PATCH_PIXELS = 14
 WIDTH, NUM_HEADS, NUM_BLOCKS = 384, 6, 12  # ViT-S
 NUM_PATCHES = 8  # groups of patches per frame
-K_MEANS_ROUNDS = 6
 # The hands are in the middle of a first-person frame: a box of this aspect, and this share of the
 # largest one that fits. The head was trained with both, and `python -m benchmarks.words score` uses them.
 BOX_ASPECT, BOX_SHARE = 1.4, 0.76

@@ -38,6 +38,7 @@ from hiero.text.minilm import encode_minilm
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
 MIN_LABEL_PROBABILITY = 0.7  # of a label, below which a step gets none
+MIN_LEARNED_PROBABILITY = 0.4  # the same for names learned from people, without pictures; chosen, not fitted
 MAX_ANSWER_SHARE = 0.8  # of the video; see `_is_short_enough`
 MIN_BELIEF_SHARE = 0.5
 MIN_NAME_PROBABILITY = 0.3  # of a name that is shown as the reason for an answer
@@ -168,9 +169,12 @@ class Video(VideoNodes):
         if not vocabulary or not self.engine.has_text:
             return list(level)
         named = list(level)
+        prototypes = self.engine.prototypes if self.pictures is None else None
+        learned = () if prototypes is None else prototypes.labels
         for i, ((label, probability),) in enumerate(self.likely_labels(level, vocabulary, num=1)):
             is_free = not level[i].is_named_by_person and not level[i].background
-            if is_free and probability >= MIN_LABEL_PROBABILITY:
+            minimum = MIN_LEARNED_PROBABILITY if label in learned else MIN_LABEL_PROBABILITY
+            if is_free and probability >= minimum:
                 named[i] = replace(level[i], label=label, probability=probability)
         if labels is not None or not self.transcript:
             return named
@@ -218,7 +222,7 @@ class Video(VideoNodes):
 
         Examples:
             >>> labels = {"cut the onion", "boil water"}
-            >>> {step.label for step in text_video.label(sorted(labels))} <= labels
+            >>> {step.label for step in text_video.label(sorted(labels))} <= labels | {None}
             True
         """
         labels = [labels] if isinstance(labels, str) else labels

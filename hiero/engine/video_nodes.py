@@ -31,7 +31,7 @@ from hiero.storage.files import ASSETS
 from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, no_progress
-from hiero.vectors import unit_vectors
+from hiero.vectors import group_vectors, unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
 PICTURE_TEMPERATURE = 0.2  # of the distribution of a text over pictures; see `rank_spans`
@@ -310,15 +310,11 @@ class VideoNodes:
 
     def summarise_spans(self, spans: np.ndarray) -> SpanSummaries:
         """Summaries of spans of nodes [start, end), (N, 2), for texts. Only with pictures."""
-        import torch
-
-        from hiero.backbones.dinov2 import group_patches
-
         assert self.pictures is not None
-        patches = []
-        for start, end in spans:
-            rows = torch.from_numpy(self.pictures.patches[start:end]).reshape(1, -1, JOINT_SIZE)
-            patches.append(group_patches(rows, SUMMARY_PATCHES)[0].numpy())
+        patches = [
+            group_vectors(self.pictures.patches[start:end].reshape(-1, JOINT_SIZE), SUMMARY_PATCHES)
+            for start, end in spans
+        ]
         assert self._classes is not None  # always read together with pictures
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)

@@ -80,8 +80,8 @@ def _describe_file(file: VideoFile, page: Path) -> dict[str, Any]:
     name, places = Path(file.path).name, []
     with suppress(OSError, ValueError):  # on another drive there is no relative path
         if Path(file.path).is_file():
-            places.append(quote(Path(os.path.relpath(file.path, page.parent)).as_posix()))
-    places = list(dict.fromkeys([*places, quote(name)]))
+            places.append(quote(os.fsencode(Path(os.path.relpath(file.path, page.parent)).as_posix())))
+    places = list(dict.fromkeys([*places, quote(os.fsencode(name))]))
     return {"name": name, "places": places, "start_s": file.start_s, "duration_s": file.duration_s}
 
 

@@ -21,6 +21,7 @@ from hiero.backbones.dinov2 import (
     prepare,
 )
 from hiero.errors import InputError
+from hiero.vectors import group_vectors
 from tests.backbones.test_onnx_files import linear_file
 from tests.optional import weights_or_skip
 
@@ -47,6 +48,7 @@ def test_groups_of_patches_one_picture_at_a_time(num_pictures, num_patches, num,
             ]
             centres = [total / np.linalg.norm(total) for total in sums]
         np.testing.assert_allclose(grouped, centres, atol=1e-6)
+        np.testing.assert_allclose(group_vectors(own, num), centres, atol=1e-6)
 
 
 def test_the_middle_of_a_frame_is_seen_whole():

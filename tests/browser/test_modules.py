@@ -161,6 +161,14 @@ def test_how_sure_it_is_in_words_and_percent(blank):
     assert run(blank, "format.js", code) == ["unlikely < 1 %", "possible 30 %", "likely 60 %", "very likely 90 %"]
 
 
+def test_answers_that_are_unlikely_are_shown_on_request(blank):
+    code = """
+        const matches = [.7, .3, .04].map(probability => ({ start_s: 0, end_s: 1, probability }));
+        const count = (present, showsAll) => m.shownMatches({ answer: { present, matches }, showsAll }).length;
+        return [count(true, false), count(true, true), count(false, false), count(false, true)];"""
+    assert run(blank, "video/answers.js", code) == [2, 3, 0, 3]
+
+
 def test_time_left(blank):
     assert run(blank, "video/reading.js", "return [m.remainingS(10, 30, 5), m.remainingS(0, 30, 5)];") == [15, None]
 
@@ -194,7 +202,8 @@ def test_counts_have_the_right_form(blank):
 
 
 def test_every_text_is_in_one_file_and_used():
-    source = {path: path.read_text() for path in MODULES}
+    pages = (Path(hiero.serve.__file__).parents[1] / "report").glob("*.html")
+    source = {path: path.read_text() for path in [*MODULES, *pages]}
     keys = set(re.findall(r'^  "([\w.]+)":', (STATIC / "texts.js").read_text(), re.MULTILINE))
     code = "\n".join(text for path, text in source.items() if path.name != "texts.js")
     used = set(re.findall(r'"([a-z_]+\.[\w.]+)"', code))

@@ -240,7 +240,7 @@ def test_the_best_answer_jumps_and_plays(tea, sure):
 
 def test_pointing_at_an_answer_previews_it(tea, sure):
     ask(tea, "pour the tea")
-    answer = tea.locator("#answers .answer").nth(1)
+    answer = tea.locator("#answers .answer").first
     assert answer.locator("video").count() == 0
     answer.hover()
     answer.locator("video").wait_for(state="attached")

@@ -123,7 +123,7 @@ def test_split_and_reel_write_files(tmp_path, capsys):
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
     with pytest.raises(InputError, match="no moments for the reel"):
         ReelOptions().write(
-            tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.1, (Match(0.0, 0.5, 0.1),))], files)}, 5, 0
+            tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.05, (Match(0.0, 0.5, 0.05),))], files)}, 5, 0
         )
 
 

@@ -50,6 +50,7 @@ const TEXTS = {
   "answers.absent_hint": "Nothing in the video fits these words well enough.",
   "answers.none": "Ask what happens in this video with the search box above. Every question stays as a row on the timeline.",
   "answers.show_guesses": "Show the best guesses",
+  "answers.show_more": "Show less likely moments",
   "answers.best": "Best",
   "answers.rests_on": "found in {evidence}",
   "answers.try": "Names in this video",
@@ -244,6 +245,7 @@ const TEXTS = {
   "report.total": "in all",
   "report.shared": "shared activities",
   "report.median": "median length",
+  "report.about": "Similar steps in {videos}, read by {model}.",
   "report.agreement": "order of what is done",
   "report.alike": "much alike",
   "report.partly": "partly alike",
@@ -281,7 +283,6 @@ const TEXTS = {
 };
 
 /** @typedef {keyof typeof TEXTS} TextKey */
-
 const plural = new Intl.PluralRules("en");
 
 /**

@@ -12,8 +12,11 @@ import { playOnHover } from "./preview.js";
  *   clipOf: (match: Match) => { src: string, start_s: number, end_s: number } | null }} AnswerEvents
  */
 
+const MIN_SHOWN = 0.1;  // probability of an answer beside the best one
+
 /** The answers of a question that are shown. @param {Question} question */
-export const shownMatches = ({ answer, showsAll }) => answer.present || showsAll ? answer.matches : [];
+export const shownMatches = ({ answer, showsAll }) => showsAll ? answer.matches
+  : answer.matches.filter((match, rank) => answer.present && (rank === 0 || match.probability >= MIN_SHOWN));
 
 export class Answers {
   /** @param {HTMLElement} root @param {AnswerEvents} events */
@@ -31,7 +34,7 @@ export class Answers {
   createAnswer(question) {
     const { text, answer } = question, matches = shownMatches(question);
     const title = answer.present ? t("answers.title", { text }) : t("answers.absent", { text });
-    const showAll = h("button", { type: "button", id: "answers-all", class: "button", hidden: matches.length > 0 || !answer.matches.length, onclick: () => this.events.onShowAll(question) }, t("answers.show_guesses"));
+    const showAll = h("button", { type: "button", id: "answers-all", class: "button", hidden: matches.length === answer.matches.length, onclick: () => this.events.onShowAll(question) }, answer.present ? t("answers.show_more") : t("answers.show_guesses"));
     return h("div", { class: "stack" },
       h("h2", { id: "answers-title", class: answer.present ? "" : "absent" }, answer.present ? null : icon("search"), title),
       answer.present ? null : h("p", { class: "soft small" }, t("answers.absent_hint")),
