@@ -28,6 +28,7 @@ COLUMNS = {  # names of columns in other programs
 }
 OWN_COLUMNS = ("id", "thread", "background")  # further columns in tables of hiero
 DETAILS = ("thread", "probability", "score", "origin")  # some are not in tables of the previous version
+MODEL_LABEL = "model_label"  # the name that the model gave: another one in the column `label` comes from a person
 
 
 def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
@@ -68,7 +69,7 @@ def _find_columns(header: list[str]) -> dict[str, str]:
     if "start_s" not in columns or not {"end_s", "duration_s"} & set(columns):
         raise ValueError(f"must have columns start_s, end_s and label, found {', '.join(present) or 'none'}")
     if set(OWN_COLUMNS) <= set(present):
-        columns |= {name: present[name] for name in (*OWN_COLUMNS, *DETAILS) if name in present}
+        columns |= {name: present[name] for name in (*OWN_COLUMNS, *DETAILS, MODEL_LABEL) if name in present}
     return columns
 
 
@@ -82,6 +83,8 @@ def _parse_row(cells: dict[str, str]) -> Step:
     times = {"id": "0", "start_s": start_s, "end_s": end_s, "label": label or None}
     step = Step.from_dict({**details, **times, "background": (cells["background"] or "").lower() == "true"})
     thread = step.thread if cells["thread"] else NO_THREAD
+    if step.origin == "model" and _from_cell(cells.get(MODEL_LABEL, cells.get("label")) or "") != label:
+        step = replace(step, origin="imported", probability=None)
     return replace(step, id=parse_id(_from_cell(cells["id"] or "")) or "", thread=thread)
 
 
@@ -99,7 +102,8 @@ def parse_clock_time(text: str | None) -> float:
 
 def to_csv(hierarchy: Hierarchy) -> str:
     """A table of all steps as comma-separated values."""
-    return format_csv(hierarchy.columns, hierarchy.to_rows())
+    rows = [{**row, MODEL_LABEL: row["label"] if row["origin"] == "model" else None} for row in hierarchy.to_rows()]
+    return format_csv([*hierarchy.columns, MODEL_LABEL], rows)
 
 
 def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], line_end: str = "\r\n") -> str:

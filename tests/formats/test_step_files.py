@@ -81,6 +81,22 @@ def test_all_that_these_formats_hold_comes_back(name, hierarchy, knows_duration,
     assert back.duration_s == hierarchy.duration_s
 
 
+def test_a_name_changed_in_a_spreadsheet_is_a_persons(tmp_path):
+    steps = (
+        Step("step-1", 0.0, 2.0, 0, label="open the fridge", probability=0.8),
+        Step("step-2", 2.0, 4.0, 0, label="=pour", probability=0.9),
+        Step("step-3", 4.0, 6.0, 1),
+    )
+    file = tmp_path / "steps.csv"
+    table = convert_files(find_exporter("csv"), Hierarchy(VIDEO, "m", 6.0, (steps,)))["steps.csv"].decode()
+    first, header_end = table.split("open the fridge", 1)
+    file.write_text(f"{first}close the fridge{header_end}", newline="")
+    ((changed, kept, unnamed),) = read_step_file(file, VIDEO, 6.0).levels
+    assert (changed.label, changed.origin, changed.probability) == ("close the fridge", "imported", None)
+    assert (kept.label, kept.origin, kept.probability) == ("=pour", "model", 0.9)
+    assert (unnamed.label, unnamed.origin) == (None, "model")
+
+
 @given(hierarchy=hierarchies())
 def test_own_documents_come_back(hierarchy, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "steps.json"
