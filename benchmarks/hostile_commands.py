@@ -141,7 +141,7 @@ def give_odd_options(folder: Path, rng: random.Random) -> None:
             arguments.append(_odd_argument(files, rng))
     if rng.random() < 0.2:
         arguments.insert(rng.randrange(len(arguments) + 1), _odd_argument(files, rng))
-    if rng.random() < 0.1:
+    if arguments and rng.random() < 0.1:
         del arguments[rng.randrange(len(arguments))]
     variables = {variable: _odd_argument(files, rng) for variable in VARIABLES if rng.random() < 0.15}
     _call([*name.split(), *arguments], folder, variables)
