@@ -146,14 +146,19 @@ def show_chapters(page: Page) -> None:
     page.locator("#chapters .chapter.leaf").nth(1).click()
 
 
+def ask(page: Page, text: str) -> None:
+    """Ask for a text in the video that is shown, and wait for the answer."""
+    page.fill("#query", text)
+    if page.locator("#everywhere").is_visible():
+        page.uncheck("#everywhere")
+    page.focus("#query")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"#answers-title:has-text('{text}')")
+
+
 def show_answers(page: Page) -> None:
     for text in ("a motorbike", "a cat"):
-        page.fill("#query", text)
-        if page.locator("#everywhere").is_visible():
-            page.uncheck("#everywhere")
-        page.focus("#query")
-        page.keyboard.press("Enter")
-        page.wait_for_selector(f"#answers-title:has-text('{text}')")
+        ask(page, text)
     page.wait_for_timeout(2500)
     page.evaluate("document.getElementById('player').pause()")
 

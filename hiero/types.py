@@ -650,8 +650,7 @@ class Match:
         return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
 
 
-# Less probable answers are hidden: "probably not in this video". Chosen on the development halves of
-# benchmarks.calibration.
+# Less probable answers are hidden: "probably not in this video". Chosen with benchmarks.calibration.
 ANSWER_THRESHOLD = 0.1
 
 

@@ -157,9 +157,7 @@ def _score_text(
 ) -> list[Hit]:
     """Hits of rows with the probability that they show a text, as `Video.ask` gives it."""
     where = RowFilter(list({row["video"] for row in rows}), levels=(VIDEO_LEVEL,))
-    wholes = tables.read(where, ["video", "summary", "vector"]).to_pylist() if rows else []
-    for whole in wholes:
-        whole["_distance"] = _distance(whole.pop("vector"), vector)
+    wholes = _with_distances(tables.read(where, ["video", "summary", "vector"]).to_pylist(), vector) if rows else []
     by_video = dict(zip((row["video"] for row in wholes), _similarities(wholes, vector, score), strict=True))
     hits = []
     for row, similarity in zip(rows, _similarities(rows, vector, score), strict=True):
@@ -179,19 +177,20 @@ def _similarities(rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSu
     return np.asarray(out)
 
 
-def _distance(stored: list[float], vector: np.ndarray | None) -> float:
-    """Cosine distance of a stored vector from a query, or 2, the largest, without a query."""
-    if vector is None:
-        return 2.0
-    return 1 - float(cosine_similarity(np.array([stored], dtype=np.float32), vector[None])[0, 0])
-
-
 def _rows_of_steps(
     tables: CorpusTables, uids: Sequence[str], columns: list[str], vector: np.ndarray | None
 ) -> list[dict[str, Any]]:
     """Rows of steps with the `_distance` of their vectors from a query."""
     rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
-    return [{**row, "_distance": _distance(row.pop("vector"), vector)} for row in rows]
+    return _with_distances(rows, vector)
+
+
+def _with_distances(rows: list[dict[str, Any]], vector: np.ndarray | None) -> list[dict[str, Any]]:
+    """Replace `vector` in rows by its cosine `_distance` from a query, or by 2, the largest, without a query."""
+    for row in rows:
+        stored = np.array([row.pop("vector")], dtype=np.float32)
+        row["_distance"] = 2.0 if vector is None else 1 - float(cosine_similarity(stored, vector[None])[0, 0])
+    return rows
 
 
 def suppress_overlaps(hits: list[Hit], num: int) -> list[Hit]:

@@ -27,7 +27,7 @@ from hiero.backbones.registry import fetch_weights, find_backbone
 from hiero.devices import choose_device
 from hiero.engine.embedder import NO_TEXT
 from hiero.engine.engine import Engine
-from hiero.engine.video import MIN_LABEL_PROBABILITY, Video
+from hiero.engine.video import Video, is_probable_label
 from hiero.errors import InputError
 from hiero.extraction.extractor import SEGMENTS_PER_WINDOW, LoadedBackbones, join_windows
 from hiero.extraction.feature_log import FeatureLog, LogHeader, LogInUseError, is_in_use, load_recording, read_records
@@ -191,7 +191,7 @@ class LiveSteps:
             seen = [*(step for step in self.closed if step.end_s > clock.start_s), *seen]
         labelled = {}
         for step, best in zip(seen, part.likely_labels(seen, self.labels, num=1), strict=True):
-            if best and best[0][1] >= MIN_LABEL_PROBABILITY:
+            if best and is_probable_label(video, *best[0]):
                 labelled[step.start_s] = replace(step, label=best[0][0], probability=best[0][1])
         return [labelled.get(step.start_s, step) for step in steps]
 

@@ -169,12 +169,9 @@ class Video(VideoNodes):
         if not vocabulary or not self.engine.has_text:
             return list(level)
         named = list(level)
-        prototypes = self.engine.prototypes if self.pictures is None else None
-        learned = () if prototypes is None else prototypes.labels
         for i, ((label, probability),) in enumerate(self.likely_labels(level, vocabulary, num=1)):
             is_free = not level[i].is_named_by_person and not level[i].background
-            minimum = MIN_LEARNED_PROBABILITY if label in learned else MIN_LABEL_PROBABILITY
-            if is_free and probability >= minimum:
+            if is_free and is_probable_label(self, label, probability):
                 named[i] = replace(level[i], label=label, probability=probability)
         if labels is not None or not self.transcript:
             return named
@@ -272,6 +269,13 @@ class Video(VideoNodes):
         if last is None or last[0] != key or last[1] is not prototypes:
             last = self._last_similarity = key, prototypes, self.similarity(texts)
         return last[2]
+
+
+def is_probable_label(video: VideoNodes, label: str, probability: float) -> bool:
+    """Whether a label is probable enough to name a step of a video."""
+    prototypes = video.engine.prototypes if video.pictures is None else None
+    is_learned = prototypes is not None and label in prototypes.labels
+    return probability >= (MIN_LEARNED_PROBABILITY if is_learned else MIN_LABEL_PROBABILITY)
 
 
 def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:

@@ -130,7 +130,7 @@ class Library:
         self, wanted: VideoFilter = VideoFilter(), sort: SortKey = "added", descending: bool = False
     ) -> list[Entry]:
         """Sorted entries that match a filter. Those without a value come last in either direction."""
-        people = people_of_videos(self.edits.state)
+        people = people_of_videos(self.edits.state) if wanted.person else {}
         entries = [entry for entry in list(self.entries.values()) if wanted.matches(entry, people.get(entry.id, ()))]
         if sort == "added":
             return entries[::-1] if descending else entries

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.page import ask
 from tests.browser.video_page import (
     boxes,
     click_step,
@@ -34,15 +35,6 @@ def tea(page, server):
 def sure(monkeypatch):
     """Every answer counts as likely: the small random network is never sure."""
     monkeypatch.setattr("hiero.types.ANSWER_THRESHOLD", 0.0)
-
-
-def ask(page, text):
-    page.fill("#query", text)
-    if page.locator("#everywhere").is_visible():
-        page.uncheck("#everywhere")
-    page.focus("#query")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(f"#answers-title:has-text('{text}')")
 
 
 def rename(page, name, key="Enter"):

@@ -1,6 +1,6 @@
 // @ts-check
-// The page of one video in a file: it plays the video that lies beside it, shows its chapters, and answers prepared
-// questions without a server. It is made of the components of the video view.
+// A report of one video as a single file. It plays the video if that is in the same folder, lists the chapters, and
+// answers prepared questions without a server. It uses the components of the video view.
 import { fill, h, icon } from "../dom.js";
 import { formatSpan, formatTime } from "../format.js";
 import { t } from "../texts.js";

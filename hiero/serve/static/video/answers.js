@@ -12,7 +12,7 @@ import { playOnHover } from "./preview.js";
  *   clipOf: (match: Match) => { src: string, start_s: number, end_s: number } | null }} AnswerEvents
  */
 
-const MIN_SHOWN = 0.1;  // probability of an answer beside the best one
+const MIN_SHOWN = 0.1;  // probability of an answer beside the best one, as ANSWER_THRESHOLD in hiero/types.py
 
 /** The answers of a question that are shown. @param {Question} question */
 export const shownMatches = ({ answer, showsAll }) => showsAll ? answer.matches
