@@ -24,6 +24,7 @@ from hiero.cli import (
     heads,
     models,
     report,
+    reproduce,
     serve,
     steps,
     tables,
@@ -57,7 +58,7 @@ GROUPS = {
         extraction.backbones,
         models.weights_app,
     ),
-    "Benchmarks": (evaluation.app, tables.table, tables.app, figures.app),
+    "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app, figures.app),
     "Server": (serve.app, doctor.doctor),
 }
 for group_number, (title, commands) in enumerate(GROUPS.items()):

@@ -80,8 +80,8 @@ def make_table(
             if run["model"] != RAW:
                 train_seeds(run["model"], data, models, num_seeds, log)
             if reports := _reports(run, data, models, runs, result, log):
-                rows = [_select_row(report, run) for report in reports]
-                _add_scores(ours, rows, run.get("pick") or {c: c for c in columns})
+                rows = [select_row(report, run) for report in reports]
+                add_scores(ours, rows, run.get("pick") or {c: c for c in columns})
         if "statistics" in entry:
             ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
         if "parameters" in entry:
@@ -126,8 +126,8 @@ def count_annotations(annotations: Path, task: str) -> dict[str, float]:
 def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Log) -> list[Report]:
     """The reports of all seeds of a run. Missing inputs are added to the result."""
     seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
-    if run["model"] == RAW and weights.find(_tower(run)) is None:
-        result.wanted.append(f"the text tower of {_tower(run)}: hiero weights get {_tower(run)}")
+    if run["model"] == RAW and weights.find(text_tower(run)) is None:
+        result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
         return []
     if not seeds:
         needed = _needed(run, data, models)
@@ -138,7 +138,7 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
     return [report for report in reports if report is not None]
 
 
-def _tower(run: Run) -> str:
+def text_tower(run: Run) -> str:
     backbone: str = run["backbone"]
     return BACKBONE_NAMES.get(backbone, backbone)
 
@@ -204,13 +204,13 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
     if "context" in run:
         arguments += ["--context", str(run["context"])]
     if run["model"] == RAW:
-        arguments += ["--backbone", _tower(run)]
+        arguments += ["--backbone", text_tower(run)]
     if "protocol" in run:
         arguments += ["--protocol", run["protocol"]]
     return arguments, needed
 
 
-def _select_row(report: Report, run: Run) -> Row:
+def select_row(report: Report, run: Run) -> Row:
     """The row that the run names, or the first."""
     method = run.get("row")
     for row in report.tables[0].rows:
@@ -219,7 +219,7 @@ def _select_row(report: Report, run: Run) -> Row:
     raise InputError(f"the report of {report.command} has no row {method}; delete the report to run it again")
 
 
-def _add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
+def add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
     """Add the mean over seeds of each picked column.
 
     With one seed, the interval is that over videos; with several, the mean ± two standard deviations.
@@ -270,7 +270,7 @@ def check_data(data: Path, models: Path) -> tuple[list[Input], dict[str, tuple[i
 def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
     """Files and folders that a run reads, each with its source."""
     if run["model"] == RAW:
-        name = _tower(run)
+        name = text_tower(run)
         needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
     else:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]

@@ -1,0 +1,197 @@
+"""hiero reproduce: all tables of the paper from the files that the authors released."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hiero
+from hiero.cli.console import log, make_console, plain_table, print_json, results_console
+from hiero.cli.options import Device, Json, Out, Repeated, check_at_least
+from hiero.errors import InputError
+from hiero.types import format_count, format_time
+
+if TYPE_CHECKING:
+    from hiero.evaluation.reproduction import Reproduction
+
+MAX_MESSAGE_BYTES = 4000  # the end of the output of a command, which holds its error message
+FILE_WIDTH, CELL_WIDTH = 240, 15  # characters of a table in a file or pipe, and of a cell with both numbers
+
+
+def reproduce(
+    data: Path,
+    /,
+    *,
+    only: Repeated = None,
+    out: Out = Path("reproduced"),
+    seeds: int = 1,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Compute all tables of the paper from the files that the authors released.
+
+    First it lists which tables can be computed and which files are missing. Then it runs everything that it can,
+    and writes summary.html and summary.json with our numbers beside those of the paper. After an
+    interruption, the same command continues; only what depends on changed files is computed again.
+
+    **Examples**
+
+    * `hiero reproduce HiERO/`
+    * `hiero reproduce HiERO/ --only egoprocel --only grounding --device cuda -o results/`
+
+    Parameters
+    ----------
+    data
+        Folder with the files in the layout of the authors' repository: checkpoints/, data/ego4d/raw/,
+        ego4d_goalstep/, egoprocel/ and pretrained/.
+    only
+        Compute only this table, such as mcq, egoprocel, grounding or localization. Repeatable.
+    out
+        Output folder for models, reports and the summary.
+    seeds
+        Number of heads to train for each row of the supervised tables. The paper averages 8; 0 leaves these tables out.
+    """
+    from filelock import FileLock, Timeout
+
+    from hiero.evaluation.released_files import ReleasedFiles
+    from hiero.evaluation.reproduction import Reproduction, reproducible_tables
+
+    check_at_least("--seeds", seeds, 0)
+    if not data.is_dir():
+        raise InputError(f"{data}: no such folder; give the folder that holds the released files")
+    names = reproducible_tables(seeds > 0)
+    if unknown := [name for name in only or [] if name not in names]:
+        raise InputError(f"--only {unknown[0]}: no such table; choose from {', '.join(names)}")
+    tables = [name for name in names if not only or name in only]
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            reproduction = Reproduction(ReleasedFiles(data, out, seeds), device)
+            print_plan(reproduction, tables)
+            run_jobs(reproduction, tables)
+    except Timeout:
+        raise InputError(
+            f"{out}: another hiero reproduce uses this folder; wait for it, or choose another -o"
+        ) from None
+    summary = write_summary(reproduction, tables)
+    if json_:
+        print_json(summary)
+    else:
+        print_summary(summary)
+    log(f"{out / 'summary.html'} and summary.json: {format_count(len(tables), 'table')}")
+    if any(row["failed"] for table in summary["tables"] for row in table["rows"]):
+        sys.exit(1)
+
+
+def print_plan(reproduction: Reproduction, tables: list[str]) -> None:
+    """Print which rows of each table can be computed, and which files the others need."""
+    from hiero.evaluation.paper_tables import definitions
+    from hiero.evaluation.reproduction import own_rows
+
+    plan = plain_table("table", "", "can be computed")
+    needed_by: dict[str, list[str]] = {}
+    for name in tables:
+        missing = [reproduction.missing(row) for row in own_rows(name)]
+        for file in dict.fromkeys(file for files in missing for file in files):
+            needed_by.setdefault(file, []).append(name)
+        num_ready = sum(not files for files in missing)
+        plan.add_row(
+            name, definitions()["tables"][name]["title"], f"{num_ready} of {format_count(len(missing), 'row')}"
+        )
+    console = make_console(stderr=True, highlight=False, markup=False, emoji=False)
+    console.print(plan)
+    for file, names in needed_by.items():
+        place, source = reproduction.files.describe(file)
+        log(f"missing  {place}\n         for {', '.join(names)}; {source}")
+    if not reproduction.jobs(tables):
+        raise InputError(
+            f"{reproduction.files.data}: no table can be computed; add the missing files that are listed above"
+        )
+
+
+def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
+    """Run what is not finished, and update the summary after each job."""
+    jobs = reproduction.jobs(tables)
+    waiting = [job for job in jobs if not reproduction.is_finished(job)]
+    log(f"{format_count(len(jobs), 'job')}, {len(jobs) - len(waiting)} finished before")
+    start_s = time.monotonic()
+    for number, job in enumerate(waiting):
+        elapsed_s = time.monotonic() - start_s
+        left = f", about {format_time(elapsed_s / number * (len(waiting) - number))} left" if number else ""
+        command = shlex.join(["hiero", *job.arguments]) if job.arguments else f"join the parts of {job.target}"
+        log(f"\n{number + 1} of {len(waiting)}{left}: {command}")
+        reproduction.perform(job, run_hiero)
+        write_summary(reproduction, tables)
+
+
+def run_hiero(arguments: list[str], environment: dict[str, str]) -> str:
+    """Run a command of hiero in its own process and show its progress; returns the reason if it fails."""
+    if sys.stderr.isatty():
+        environment = {**environment, "FORCE_COLOR": "1"}  # draws progress bars although the output is read here
+    command, end = [sys.executable, "-m", "hiero", *arguments], b""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment}
+    ) as process:
+        assert process.stderr is not None
+        while chunk := os.read(process.stderr.fileno(), MAX_MESSAGE_BYTES):
+            sys.stderr.buffer.write(chunk)
+            sys.stderr.flush()
+            end = (end + chunk)[-MAX_MESSAGE_BYTES:]
+    if process.returncode == 0:
+        return ""
+    lines = end.decode(errors="replace").strip().splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith("hiero: ")), len(lines) - 1)
+    reason = "\n".join(lines[start:]).removeprefix("hiero: ")
+    return reason or f"ended by signal {-process.returncode}; it may have run out of memory"
+
+
+def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, Any]:
+    """Write summary.json and summary.html; returns the content of both."""
+    from hiero.formats.rows import to_json
+    from hiero.report.inlining import write_page
+    from hiero.storage.files import write_text
+
+    files = reproduction.files
+    summary = {
+        "version": 1,
+        "hiero": hiero.__version__,
+        "data": str(files.data),
+        "tables": [reproduction.table(name) for name in tables],
+    }
+    write_text(files.out / "summary.json", to_json(summary))
+    write_page(files.out / "summary.html", "reproduction.html", ("style.css",), summary)
+    return summary
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print our numbers beside those of the paper, as many columns as the terminal has room for."""
+    console = results_console()
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    for table in summary["tables"]:
+        rows = [row for row in table["rows"] if row["ours"] or row["failed"]]
+        if not rows:
+            continue
+        columns = [column for column in table["columns"] if any(column in row["ours"] for row in rows)]
+        num_shown = max(1, (console.width - max(len(row["method"]) for row in rows)) // CELL_WIDTH)
+        console.print(f"\n{table['title']}, ours / paper", style="bold")
+        drawn = plain_table("", *columns[:num_shown], right=columns)
+        for row in rows:
+            cells = [format_pair(row, column) for column in columns[:num_shown]]
+            drawn.add_row(row["method"], *(cells if row["ours"] else ["failed"]))
+        console.print(drawn)
+        if num_shown < len(columns):
+            console.print(f"{len(columns) - num_shown} more columns in summary.html", style="dim")
+        for reason in dict.fromkeys(reason for row in rows for reason in row["failed"]):
+            console.print(f"failed: {reason}", style="red")
+
+
+def format_pair(row: dict[str, Any], column: str) -> str:
+    """Our number and the paper's."""
+    numbers = [row[side].get(column) for side in ("ours", "published")]
+    return " / ".join("–" if number is None else f"{number:.2f}" for number in numbers)

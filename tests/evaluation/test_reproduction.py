@@ -1,0 +1,333 @@
+"""`hiero reproduce`: every table of the paper from one folder with the authors' released files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+
+import pytest
+from filelock import FileLock
+
+from hiero.cli import app, reproduce
+from hiero.errors import InputError
+from hiero.evaluation.paper_tables import definitions
+from hiero.evaluation.reproduction import reproducible_tables
+from hiero.evaluation.results import Report
+from tests.evaluation.released import EGO4D, EGOPROCEL, GOALSTEP, write_release
+from tests.optional import skip_without, weights_or_skip
+from tests.processes import start_python
+
+skip_without("transformers", "transformers is not installed (extra: text)")
+
+# Training of one epoch with small heads: the numbers do not matter, only that they come from the released files.
+SHORT = {
+    "vslnet": ["--set", "epochs=1", "--set", "vslnet.hidden_size=16"],
+    "actionformer": ["--set", "epochs=1", "--set", "actionformer.hidden_size=16"],
+}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    return write_release(tmp_path_factory.mktemp("released") / "HiERO")
+
+
+@pytest.fixture(scope="module")
+def reproduced(release):
+    """The output folder of a complete run."""
+    weights_or_skip("minilm")
+    out = release.parent / "reproduced"
+    with pytest.MonkeyPatch.context() as patch:
+        record_commands(patch)
+        assert run(release, "-o", out) == 0
+    return out
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    return record_commands(monkeypatch)
+
+
+def record_commands(patch):
+    """The commands that are run from now on, in this process instead of one for each."""
+    done = []
+
+    def run_here(arguments, environment):
+        done.append(arguments)
+        short = SHORT[arguments[2]] if arguments[:2] == ["head", "train"] else []
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(sys, "argv", ["hiero", *arguments])  # a report records its command
+            for name, value in environment.items():
+                inner.setenv(name, value)
+            try:
+                app([*arguments, *short], result_action="return_value")
+            except InputError as error:
+                return str(error)
+        return ""
+
+    patch.setattr(reproduce, "run_hiero", run_here)
+    return done
+
+
+def run(*arguments):
+    """Run hiero reproduce; returns its exit code."""
+    try:
+        app(["reproduce", *map(str, arguments)], result_action="return_value")
+    except SystemExit as error:
+        return error.code
+    return 0
+
+
+def read_summary(out):
+    return {table["name"]: table for table in json.loads((out / "summary.json").read_text())["tables"]}
+
+
+def ours(out, table, method):
+    return next(row for row in read_summary(out)[table]["rows"] if row["method"] == method)
+
+
+def copy_release(release, folder):
+    """A copy to change; large files are links."""
+    return shutil.copytree(release, folder, copy_function=lambda source, target: shutil.copy(source, target))
+
+
+def describe(commands):
+    return [" ".join(arguments[:2]) if arguments[0] in ("eval", "head") else arguments[0] for arguments in commands]
+
+
+def test_every_table_comes_out_of_the_released_files(reproduced):
+    summary = read_summary(reproduced)
+    assert list(summary) == reproducible_tables(True)
+    for name, table in summary.items():
+        assert table["label"] == definitions()["tables"][name]["label"]
+        own = [row for row in table["rows"] if "EgoVLP" in row["method"]]
+        assert all(row["ours"] and not row["missing"] and not row["failed"] for row in own), name
+        for row in own:
+            assert row["difference"] == {c: row["ours"][c] - row["published"][c] for c in row["difference"]}
+            assert set(row["difference"]) == set(row["ours"]) & set(row["published"])
+    row = ours(reproduced, "mcq", "HiERO (EgoVLP)")
+    assert (row["published"]["inter"], row["published"]["intra"]) == (91.6, 59.6)
+    assert ours(reproduced, "egoprocel-statistics", "MECCANO")["ours"] == {"videos": 1.0, "key-steps": 5.0}
+    assert "91.6" in (reproduced / "summary.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "method", "row", "command"),
+    [
+        ("mcq", "HiERO (EgoVLP)", None, "egomcq --store STORE --questions {ego4d}/annotations/egomcq.json"),
+        (
+            "egoprocel",
+            "HiERO (EgoVLP)",
+            "HiERO, spectral",
+            "egoprocel --annotations {egoprocel}/annotations --features {egoprocel}/features/egovlp "
+            "--videos {egoprocel}/videos --protocol release",
+        ),
+        (
+            "grounding",
+            "HiERO (EgoVLP), zero-shot",
+            "HiERO, runs of threads",
+            "goalstep-grounding --annotations {goalstep}/val.json --features {ego4d}/features/egovlp "
+            "--groups {goalstep}/goalstep_video_groups.tsv --protocol release",
+        ),
+        (
+            "localization",
+            "HiERO (EgoVLP), zero-shot",
+            "HiERO, runs of threads",
+            "goalstep-localization --annotations {goalstep}/goalstep_val.json --features {ego4d}/features/egovlp "
+            "--groups {goalstep}/goalstep_video_groups.tsv --taxonomy {goalstep}/goalstep_train.json",
+        ),
+        (
+            "classification",
+            "HiERO (EgoVLP)",
+            "zero-shot",
+            "goalstep-classification --annotations {goalstep}/goalstep_val.json --features {ego4d}/features/egovlp "
+            "--groups {goalstep}/goalstep_video_groups.tsv --train {goalstep}/goalstep_train.json",
+        ),
+    ],
+)
+def test_numbers_are_those_of_the_single_commands(release, reproduced, tmp_path, table, method, row, command):
+    """The same files by hand: import the checkpoint, pack the features, score."""
+    folders = {"ego4d": EGO4D, "goalstep": GOALSTEP, "egoprocel": EGOPROCEL}
+    words = command.format(**{name: release / place for name, place in folders.items()}).split()
+    hand(["import-checkpoint", release / "checkpoints/hiero_egovlp.pth", tmp_path / "model"])
+    if "STORE" in words:
+        words[words.index("STORE")] = tmp_path / "store"
+        hand(["pack", release / EGO4D / "features/egovlp", tmp_path / "store", "--dtype", "float32"])
+    hand(["eval", *words, "--model", tmp_path / "model", "-o", tmp_path / "report.json"])
+    rows = Report.load(tmp_path / "report.json").tables[0].rows
+    expected = next(each for each in rows if row in (None, each.method)).scores
+    result = ours(reproduced, table, method)["ours"]
+    shared = set(result) & set(expected)
+    assert len(shared) >= 2
+    assert {name: result[name] for name in shared} == pytest.approx({name: expected[name] for name in shared})
+
+
+def hand(arguments):
+    app([*map(str, arguments)], result_action="return_value")
+
+
+def test_a_second_run_computes_only_what_depends_on_changed_files(release, reproduced, commands, tmp_path, capsys):
+    assert run(release, "-o", reproduced) == 0
+    assert commands == []
+    assert "28 jobs, 28 finished before" in capsys.readouterr().err
+    questions = release / EGO4D / "annotations" / "egomcq.json"
+    content = questions.read_text()
+    changed = json.loads(content)
+    del changed["0"]
+    questions.write_text(json.dumps(changed))
+    try:
+        assert run(release, "-o", reproduced) == 0
+    finally:
+        questions.write_text(content)
+    assert describe(commands) == ["pack", "eval egomcq", "eval egomcq"]
+
+
+def test_damaged_results_are_made_again(release, reproduced, commands):
+    report = reproduced / "runs" / "egoprocel-hiero-egovlp-egovlp-release.json"
+    report.write_text(report.read_text()[:100])
+    before = read_summary(reproduced)["egoprocel"]
+    assert run(release, "-o", reproduced, "--only", "egoprocel") == 0
+    assert describe(commands) == ["eval egoprocel"]
+    assert read_summary(reproduced)["egoprocel"] == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hiero.cli import app, reproduce
+
+data, out, done = sys.argv[1:]
+
+def run(arguments, environment):
+    if len(Path(done).read_text().split()) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.argv = ["hiero", *arguments]
+    os.environ.update(environment)
+    app(arguments, result_action="return_value")
+    with open(done, "a") as file:
+        print(arguments[0], file=file)
+    return ""
+
+Path(done).touch()
+reproduce.run_hiero = run
+app(["reproduce", data, "-o", out, "--only", "mcq"])
+"""
+
+
+def test_a_killed_run_goes_on(release, commands, tmp_path):
+    with start_python(KILLED, release, tmp_path / "out", tmp_path / "done.txt") as program:
+        assert program.wait() == -signal.SIGKILL
+    assert (tmp_path / "done.txt").read_text().split() == ["pack", "eval"]
+    raw = read_summary(tmp_path / "out")["mcq"]["rows"][0]
+    assert raw["method"] == "EgoVLP"
+    assert raw["ours"]  # the summary has what was finished
+    assert run(release, "-o", tmp_path / "out", "--only", "mcq") == 0
+    assert describe(commands) == ["import-checkpoint", "eval egomcq"]
+
+
+def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, monkeypatch, tmp_path):
+    done = []
+
+    def interrupt(arguments, environment):
+        if arguments[:2] == ["head", "train"]:
+            folder = tmp_path / "out/models/heads/nlq-egovlp-seed0"
+            done.append(("--resume" in arguments, folder.exists()))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "training.safetensors").touch()
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(reproduce, "run_hiero", interrupt)
+    data = copy_release(release, tmp_path / "HiERO")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(data, "-o", tmp_path / "out", "--only", "nlq")
+    (data / EGO4D / "annotations/v1/nlq_train.json").write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        run(data, "-o", tmp_path / "out", "--only", "nlq")
+    assert done == [(False, False), (True, True), (False, False)]
+
+
+def test_missing_files_are_named_with_their_places(release, commands, tmp_path, capsys):
+    data = copy_release(release, tmp_path / "HiERO")
+    (data / EGO4D / "annotations/egomcq.json").unlink()
+    (data / GOALSTEP / "val.json").unlink()
+    shutil.rmtree(data / "pretrained")
+    tables = ["--only", "mcq", "--only", "grounding", "--only", "egoprocel", "--only", "egoprocel-statistics"]
+    assert run(data, "-o", tmp_path / "out", *tables) == 0
+    printed = capsys.readouterr()
+    assert describe(commands) == ["import-checkpoint", "eval egoprocel"]
+    lines = printed.err.splitlines()
+    for name, num_ready in (("mcq", "0 of 5"), ("egoprocel ", "2 of 5"), ("grounding", "0 of 5")):
+        assert any(line.startswith(name) and num_ready in line for line in lines)
+    for place in (
+        f"{EGO4D}/annotations/egomcq.json",
+        f"{GOALSTEP}/val.json",
+        "pretrained/egovlp_txt_proj.pth",
+        "checkpoints/hiero_omnivore.pth",
+        f"{EGO4D}/features/LaViLa-L",
+        f"{EGOPROCEL}/features/omnivore_video_swinl_window-16",
+        f"{EGOPROCEL}/annotations/EPIC-Tents",
+    ):
+        assert f"missing  {data / place}" in lines
+    assert f"{data}/{GOALSTEP}/val.json" in ours(tmp_path / "out", "grounding", "HiERO (EgoVLP), zero-shot")["missing"]
+    assert "HiERO (EgoVLP)" in printed.out
+
+
+def test_damaged_files_fail_alone(release, commands, tmp_path, capsys):
+    data = copy_release(release, tmp_path / "HiERO")
+    questions = data / EGO4D / "annotations/egomcq.json"
+    content = questions.read_text()
+    questions.write_text(content[:1000])
+    film = data / EGOPROCEL / "features/egovlp/MECCANO/0020.pt"
+    film.write_bytes(film.read_bytes()[:1000])
+    tables = ["--only", "mcq", "--only", "egoprocel", "--only", "grounding"]
+    assert run(data, "-o", tmp_path / "out", *tables) == 1
+    assert "egomcq.json" in ours(tmp_path / "out", "mcq", "EgoVLP")["failed"][0]
+    assert f"{film}: incomplete" in ours(tmp_path / "out", "egoprocel", "EgoVLP")["failed"][0]
+    assert ours(tmp_path / "out", "grounding", "EgoVLP, zero-shot")["ours"]
+    assert "failed: " in capsys.readouterr().out
+    questions.write_text(content)
+    shutil.copy(release / film.relative_to(data), film)
+    commands.clear()
+    assert run(data, "-o", tmp_path / "out", *tables) == 0
+    assert describe(commands) == ["pack", "eval egomcq", "eval egomcq", "eval egoprocel"]
+
+
+def test_a_damaged_checkpoint_fails_every_table_that_needs_it(release, commands, tmp_path):
+    data = copy_release(release, tmp_path / "HiERO")
+    (data / "checkpoints/hiero_egovlp.pth").write_bytes(b"PK\x03\x04")
+    assert run(data, "-o", tmp_path / "out", "--only", "mcq", "--only", "localization") == 1
+    assert describe(commands).count("import-checkpoint") == 1
+    for table, method in (("mcq", "HiERO (EgoVLP)"), ("localization", "HiERO (EgoVLP), zero-shot")):
+        assert "hiero_egovlp.pth" in ours(tmp_path / "out", table, method)["failed"][0]
+    assert ours(tmp_path / "out", "mcq", "EgoVLP")["ours"]
+
+
+def test_mistakes_say_what_to_do(release, tmp_path, capsys):
+    with pytest.raises(InputError, match="no such folder; give the folder"):
+        run(tmp_path / "none")
+    with pytest.raises(InputError, match="choose from mcq"):
+        run(release, "--only", "nine", "-o", tmp_path)
+    with pytest.raises(InputError, match="choose from mcq"):
+        run(release, "--only", "nlq", "--seeds", 0, "-o", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="add the missing files"):
+        run(tmp_path / "empty", "-o", tmp_path / "out")
+    named = [line for line in capsys.readouterr().err.splitlines() if line.startswith("missing  ")]
+    for place, _ in definitions()["release"].values():
+        if place != f"{EGOPROCEL}/rates.csv":  # videos are expected
+            assert f"missing  {tmp_path / 'empty' / place}" in named
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another hiero reproduce"):
+        run(release, "-o", tmp_path / "out")
+
+
+def test_commands_run_in_their_own_process(tmp_path, capfd):
+    assert reproduce.run_hiero(["--version"], {}) == ""
+    reason = reproduce.run_hiero(["weights", "path", "nine"], {})
+    assert reason.startswith("no weights named nine; known are")
+    assert f"hiero: {reason}" in capfd.readouterr().err
+    (tmp_path / "egovlp").mkdir()
+    (tmp_path / "egovlp" / "egovlp.pth").touch()
+    assert reproduce.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
