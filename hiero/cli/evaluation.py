@@ -25,10 +25,10 @@ MIN_RUN_NODES = 5  # shorter runs of a thread count as background in Goal-Step
 
 ProtocolName = Annotated[
     Literal["corrected", "release"],
-    Parameter(help="`release` reproduces the authors' scripts, `corrected` fixes their times, rates and edge cases."),
+    Parameter(help="`release` matches the authors' scripts, `corrected` fixes their defects."),
 ]
-Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features, equal parts and random.")]
-NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar segments) to find in each video.")]
+Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features and chance.")]
+NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar segments) per video.")]
 Model = Annotated[str, Parameter(help="Model folder, Hugging Face id, or `raw` for the features alone.")]
 TextBackbone = Annotated[str, Parameter(help="With `--model raw`, the backbone of the features: egovlp or lavila-l.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
@@ -50,8 +50,7 @@ class OwnOptions:
     tasks
         Tasks to score, separated by commas.
     k
-        Also score procedure learning with this number of clusters for all videos. The true number is
-        always scored.
+        Also score procedure learning with this number of clusters.
     only
         Text file with the names of the videos to score, one per line. Defaults to all.
     seed
@@ -85,7 +84,7 @@ def own(
     Parameters
     ----------
     features
-        Folder with a feature file (.npy, .npz, .pt or .safetensors) for each annotated video.
+        Folder with a feature file for each annotated video.
     annotations
         JSON file with the timed steps of each video.
     """
@@ -118,7 +117,7 @@ def egomcq(
     device: Device = "auto",
     report: ReportOptions = ReportOptions(),
 ) -> None:
-    """Score EgoMCQ: which of five clips does a narration describe? (inter- and intra-video accuracy)
+    """Score EgoMCQ: which of five clips does a narration describe?
 
     **Examples**
 
@@ -162,8 +161,7 @@ class EgoProceLOptions:
     Parameters
     ----------
     annotations
-        The official folder with CMU-MMAC, EGTEA_Gaze+, EPIC-Tents, MECCANO, pc_assembly and
-        pc_disassembly.
+        The official annotations folder, with MECCANO, EPIC-Tents and so on.
     features
         Folder with a feature file for each video, at any depth, named like its csv file.
     videos
@@ -315,8 +313,8 @@ def goalstep_grounding(
 ) -> None:
     """Score Goal-Step grounding without training: where is the step that a text describes?
 
-    In the table, "HiERO, runs of threads" is the method of the paper, and "HiERO" is that of `hiero ask`.
-    The row with all queries in order has an advantage, because the files list them in their true order.
+    "HiERO, runs of threads" is the method of the paper, and "HiERO" is that of `hiero ask`. The row with
+    all queries in order knows their true order.
 
     **Example**
 
@@ -325,9 +323,9 @@ def goalstep_grounding(
     Parameters
     ----------
     annotations
-        goalstep_val.json of Goal-Step, or its queries in the NLQ-like layout of the task.
+        goalstep_val.json of Goal-Step, or queries in the layout of NLQ.
     prefix
-        Text added before each query, so that it reads like a narration.
+        Text added before each query.
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import read_grounding
@@ -369,7 +367,7 @@ def goalstep_localization(
     Parameters
     ----------
     taxonomy
-        Further labels: goalstep_train.json, or a text file with one label per line.
+        Further labels: goalstep_train.json, or one label per line.
     """
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
@@ -407,7 +405,7 @@ def goalstep_classification(
     train
         goalstep_train.json, to train a linear probe on its segments.
     taxonomy
-        Further labels: goalstep_train.json, or a text file with one label per line.
+        Further labels: goalstep_train.json, or one label per line.
     """
     from hiero.evaluation.cases import TextEmbeddings
     from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps

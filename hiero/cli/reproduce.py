@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hiero
-from hiero.cli.console import log, make_console, plain_table, print_json, results_console
-from hiero.cli.options import Device, Json, Out, Repeated, check_at_least
+from hiero.cli.console import log, make_console, plain_table, results_console
+from hiero.cli.options import Device, Out, Repeated, check_at_least
 from hiero.errors import InputError
 from hiero.types import format_count, format_time
 
@@ -31,30 +32,27 @@ def reproduce(
     out: Out = Path("reproduced"),
     seeds: int = 1,
     device: Device = "auto",
-    json_: Json = False,
 ) -> None:
     """Compute all tables of the paper from the files that the authors released.
 
-    First it lists which tables can be computed and which files are missing. Then it runs everything that it can,
-    and writes summary.html and summary.json with our numbers beside those of the paper. After an
-    interruption, the same command continues; only what depends on changed files is computed again.
+    It names missing files, computes the rows that do not need them, and writes summary.html and summary.json.
+    Run it again to continue.
 
     **Examples**
 
     * `hiero reproduce HiERO/`
-    * `hiero reproduce HiERO/ --only egoprocel --only grounding --device cuda -o results/`
+    * `hiero reproduce HiERO/ --only mcq --only egoprocel --device cuda`
 
     Parameters
     ----------
     data
-        Folder with the files in the layout of the authors' repository: checkpoints/, data/ego4d/raw/,
-        ego4d_goalstep/, egoprocel/ and pretrained/.
+        Folder with these files, laid out as in the authors' repository.
     only
-        Compute only this table, such as mcq, egoprocel, grounding or localization. Repeatable.
+        Compute only this table, such as mcq or egoprocel. Repeatable.
     out
         Output folder for models, reports and the summary.
     seeds
-        Number of heads to train for each row of the supervised tables. The paper averages 8; 0 leaves these tables out.
+        Heads to train for each supervised row (8 in the paper); 0 leaves out these tables.
     """
     from filelock import FileLock, Timeout
 
@@ -79,10 +77,7 @@ def reproduce(
             f"{out}: another hiero reproduce uses this folder; wait for it, or choose another -o"
         ) from None
     summary = write_summary(reproduction, tables)
-    if json_:
-        print_json(summary)
-    else:
-        print_summary(summary)
+    print_summary(summary)
     log(f"{out / 'summary.html'} and summary.json: {format_count(len(tables), 'table')}")
     if any(row["failed"] for table in summary["tables"] for row in table["rows"]):
         sys.exit(1)
@@ -94,24 +89,23 @@ def print_plan(reproduction: Reproduction, tables: list[str]) -> None:
     from hiero.evaluation.reproduction import own_rows
 
     plan = plain_table("table", "", "can be computed")
-    needed_by: dict[str, list[str]] = {}
+    missing: dict[str, dict[str, list[str]]] = {}  # tables by place, by source
     for name in tables:
-        missing = [reproduction.missing(row) for row in own_rows(name)]
-        for file in dict.fromkeys(file for files in missing for file in files):
-            needed_by.setdefault(file, []).append(name)
-        num_ready = sum(not files for files in missing)
-        plan.add_row(
-            name, definitions()["tables"][name]["title"], f"{num_ready} of {format_count(len(missing), 'row')}"
-        )
-    console = make_console(stderr=True, highlight=False, markup=False, emoji=False)
-    console.print(plan)
-    for file, names in needed_by.items():
-        place, source = reproduction.files.describe(file)
-        log(f"missing  {place}\n         for {', '.join(names)}; {source}")
+        files = [reproduction.missing(row) for row in own_rows(name)]
+        for place, source in map(reproduction.files.describe, dict.fromkeys(itertools.chain(*files))):
+            missing.setdefault(source, {}).setdefault(place, []).append(name)
+        num_ready = sum(not of_row for of_row in files)
+        plan.add_row(name, definitions()["tables"][name]["title"], f"{num_ready} of {format_count(len(files), 'row')}")
+    make_console(stderr=True, highlight=False, markup=False, emoji=False).print(plan)
+    if missing:
+        log("\nMissing files, without which rows are left out:")
+    for source, places in missing.items():
+        log(f"  {source}")
+        for place, names in places.items():
+            log(f"    {place} ({', '.join(names)})")
     if not reproduction.jobs(tables):
-        raise InputError(
-            f"{reproduction.files.data}: no table can be computed; add the missing files that are listed above"
-        )
+        data = reproduction.files.data
+        raise InputError(f"{data}: no table can be computed; add the missing files that are listed above")
 
 
 def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:

@@ -82,11 +82,11 @@ class PaperFolders:
     Parameters
     ----------
     data
-        Folder with annotations and features. `hiero data check` lists what it should hold.
+        Folder with annotations and features; see `hiero data check`.
     models
         Folder with model folders. NAME-seed0, NAME-seed1 … are averaged.
     runs
-        Folder for the reports of the runs. Existing reports are reused.
+        Folder for reports, which are reused.
     """
 
     data: Path = Path("data")
@@ -113,18 +113,15 @@ def table(
 
     * `hiero table grounding --data data/ --models models/`
     * `hiero table grounding-supervised --seeds 8 --latex`
-    * `hiero table --all --markdown > tables.md`
 
     Parameters
     ----------
     name
-        mcq, egoprocel, grounding, localization, ablation, clustering-grounding,
-        clustering-egoprocel, context, window, text, classification, nlq, grounding-supervised,
-        localization-supervised or egoprocel-statistics.
+        Name of the table, such as grounding.
     all_
         Print all tables.
     seeds
-        Number of seeds to train each missing model with. 0 trains none and prints the commands.
+        Seeds to train for each missing model; 0 only prints the commands.
     markdown
         Print Markdown.
     latex
@@ -165,7 +162,7 @@ def table(
 
 @app.command
 def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_: Json = False) -> None:
-    """List which data of the paper is present, where to get the rest, and which tables can be computed.
+    """List which data of the paper is present, and where to get the rest.
 
     **Example**
 
@@ -174,7 +171,7 @@ def check(data: Path = Path("data"), /, *, models: Path = Path("models"), json_:
     Parameters
     ----------
     data
-        Folder with annotations and features, laid out as described in docs/benchmarks.md.
+        Folder with annotations and features; see docs/benchmarks.md.
     models
         Folder with model folders.
     """

@@ -88,7 +88,7 @@ class Reproduction:
         if "statistics" in row:
             task = next(task for task in TASKS if task.name == row["statistics"])
             if not find_annotations(self.files.path(ANNOTATIONS), task):
-                files.append(f"{ANNOTATIONS}/{task.folder}")
+                files.append(f"{ANNOTATIONS}/{task.folder}" if self.files.exists(ANNOTATIONS) else ANNOTATIONS)
         return list(dict.fromkeys(files))
 
     def jobs(self, tables: Sequence[str]) -> list[Job]:
@@ -129,7 +129,8 @@ class Reproduction:
     def _perform(self, job: Job, execute: Execute) -> str:
         path, arguments = self.files.path(job.target), job.arguments
         if job.target == JOINED_TOWER:
-            join_tower(*map(self.files.path, TOWER_FILES), path / "egovlp.pth")
+            text, projection = map(self.files.path, TOWER_FILES)
+            join_tower(text, projection, path / "egovlp.pth")
             return ""
         if arguments[0] in ("pack", "embed"):
             self._select_videos(job, Path(arguments[1]))

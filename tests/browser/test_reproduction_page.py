@@ -1,0 +1,52 @@
+"""The summary of `hiero reproduce` in a real browser, from a file, without a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiero.report.inlining import write_page
+from tests.browser.test_collection import violations
+from tests.browser.test_report import offline  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ROW = {"published": {"inter": 91.6, "intra": 59.6}, "ours": {}, "difference": {}, "missing": [], "failed": []}
+TABLE = {
+    "name": "mcq",
+    "label": "tab:egomcq_nlq",
+    "title": "EgoMCQ (Table 1)",
+    "columns": ["inter", "intra"],
+    "notes": ["A note."],
+    "rows": [
+        {
+            **ROW,
+            "method": "EgoVLP",
+            "ours": {"inter": 92.1, "intra": 59.0},
+            "difference": {"inter": 0.5, "intra": -0.6},
+        },
+        {**ROW, "method": "Omnivore", "missing": ["data/checkpoints/hiero_omnivore.pth"]},
+        {**ROW, "method": "LaViLa", "failed": ["a.pt: damaged </script> & <b>"]},
+    ],
+    "runs": {"hiero eval egomcq": {"settings": {"videos": 3}, "missing_videos": ["a", "b"]}},
+}
+
+
+def test_it_shows_the_paper_ours_and_the_difference(offline, tmp_path):  # noqa: F811
+    data = {"version": 1, "hiero": "0.1.0", "data": "HiERO", "tables": [TABLE]}
+    write_page(tmp_path / "summary.html", "reproduction.html", ("style.css",), data)
+    offline.goto((tmp_path / "summary.html").as_uri())
+    rows = offline.locator("table tbody").first.locator("tr").all_inner_texts()
+    assert [row.split("\t")[-3:] for row in rows] == [
+        ["paper", "91.60", "59.60"],
+        ["ours", "92.10", "59.00"],
+        ["difference", "+0.50", "−0.60"],
+    ]
+    assert offline.locator("section h2").inner_text() == "EgoMCQ (Table 1) tab:egomcq_nlq"
+    page = offline.locator("main").inner_text()
+    for text in (
+        "missing: data/checkpoints/hiero_omnivore.pth",
+        "failed: a.pt: damaged </script> & <b>",
+        "hiero eval egomcq videos: 3, without features: 2",
+        "files in HiERO",
+    ):
+        assert text in page
+    assert violations(offline) == []
