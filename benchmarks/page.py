@@ -3,18 +3,20 @@
     python -m benchmarks.page                     frames a second on a recording of 8 hours with 500 steps
     python -m benchmarks.page pictures [TO]       PNG files of the views, by default in docs/
 
-The pictures show the film of examples/photographs.py, which is read by the shipped model. Needs
-Playwright and Chromium.
+The pictures show films of photographs that come with scikit-image, processed by the shipped model.
+Needs Playwright and Chromium.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -27,15 +29,46 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 import hiero.serve
-from examples.folder_report import FILMS
-from examples.folder_report import write_film as write_day
-from examples.photographs import PHOTOGRAPHS, SECONDS, write_film
+from examples.folder_report import write_film
 
 STATIC = Path(hiero.serve.__file__).parent / "static"
-TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+TYPES = {
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+}
 HOURS, NUM_STEPS, NUM_THREADS = 8, 500, 24
 NUM_FRAMES = 240  # of each gesture
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+# What is done in each photograph, and films of them: one that is opened, and a collection in two folders.
+LABELS = {
+    "coffee.png": "drink the coffee",
+    "chelsea.png": "stroke the cat",
+    "motorcycle_left.png": "repair the motorcycle",
+    "astronaut.png": "meet the astronaut",
+    "rocket.jpg": "launch the rocket",
+    "grass.png": "mow the lawn",
+    "brick.png": "lay the bricks",
+    "moon.png": "look at the moon",
+    "coins.png": "count the coins",
+    "hubble_deep_field.jpg": "watch the stars",
+}
+COFFEE, CAT, MOTORCYCLE, ASTRONAUT, ROCKET, GRASS, BRICK, MOON, COINS, STARS = LABELS
+DAY = (COFFEE, CAT, MOTORCYCLE, COFFEE, ROCKET, ASTRONAUT, MOTORCYCLE, GRASS)
+COLLECTION = {
+    "home/breakfast": (COFFEE, CAT, COINS, BRICK, GRASS),
+    "home/garden": (COFFEE, GRASS, CAT, COINS, BRICK),
+    "home/garage": (COFFEE, MOTORCYCLE, CAT, COINS, GRASS),
+    "home/shopping": (COFFEE, COINS, CAT, BRICK, GRASS),
+    "launch/briefing": (COFFEE, ASTRONAUT, ROCKET, MOON, STARS),
+    "launch/countdown": (ASTRONAUT, ROCKET, MOON, COFFEE, STARS),
+    "launch/night": (ROCKET, MOON, STARS, ASTRONAUT, COFFEE),
+}
+NEW = "launch/observatory"  # in the collection, but not processed yet
+DAY_S = 24 * 3600
 
 # Moves the timeline a little before every frame, as a hand would, and measures the time between frames.
 GESTURE = """async ({ wheel, frames }) => {
@@ -157,7 +190,7 @@ def ask(page: Page, text: str) -> None:
 
 
 def show_answers(page: Page) -> None:
-    for text in ("a motorbike", "a cat"):
+    for text in ("a cup of coffee", "a motorbike"):
         ask(page, text)
     page.wait_for_timeout(2500)
     page.evaluate("document.getElementById('player').pause()")
@@ -165,13 +198,16 @@ def show_answers(page: Page) -> None:
 
 def show_renaming(page: Page) -> None:
     page.locator("#chapters .chapter.leaf").nth(2).dblclick()
-    page.fill(".rename input", "repair the motorcycle")
+    page.fill(".rename input", "tune the motorcycle")
 
 
 def show_similarity(page: Page) -> None:
     page.click("#sees summary")
     page.wait_for_selector("#matrix[data-ready]")
     page.locator("#matrix").scroll_into_view_if_needed()
+    box = page.locator("#matrix").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.32 * box["width"], box["y"] + 0.83 * box["height"])  # the motorcycle, twice
 
 
 VIDEO_VIEWS: dict[str, tuple[Callable[[Page], None], dict[str, Any]]] = {
@@ -187,16 +223,24 @@ VIDEO_VIEWS: dict[str, tuple[Callable[[Page], None], dict[str, Any]]] = {
 COLLECTION_VIEWS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "page-collection": ("#videos img", "", {"viewport": DESKTOP}),
     "page-search": ("#hits img", "#q=a+rocket", {"viewport": DESKTOP}),
-    "page-report": ("#lanes .track", "#report=1", {"viewport": DESKTOP, "color_scheme": "dark"}),
+    "page-report": ("#lanes .track", "#report=1&folder=home", {"viewport": DESKTOP, "color_scheme": "dark"}),
 }
 
 
 def write_pictures(browser: Browser, to: Path) -> None:
     """Write a picture of each view."""
     with tempfile.TemporaryDirectory() as folder:
-        with serve(make_corpus(Path(folder))) as address:
+        root = Path(folder)
+        labels = root / "labels.txt"
+        labels.write_text("\n".join(LABELS.values()) + "\n")
+        with serve(
+            make_corpus(root / "day", {"saturday": DAY}, labels, "-k", "3,8"), "--labels", str(labels)
+        ) as address:
             write_video_views(browser, address, to)
-        with serve(make_collection(Path(folder))) as address:
+        corpus = make_corpus(root / "collection", COLLECTION, labels, "-k", "5")
+        new = root / "collection" / f"{NEW}.mp4"
+        write_film(new, (MOON, STARS), 0)
+        with serve(corpus, str(new), "--labels", str(labels)) as address:
             write_collection_views(browser, address, to)
 
 
@@ -232,29 +276,21 @@ def write_video_views(browser: Browser, address: str, to: Path) -> None:
         context.close()
 
 
-def make_corpus(folder: Path) -> str:
-    """A corpus of the film, with a label for each photograph."""
-    film, labels, corpus = folder / "photographs.mp4", folder / "labels.txt", str(folder / "corpus")
-    write_film(film, SECONDS)
-    labels.write_text("\n".join(texts[0] for texts in PHOTOGRAPHS.values()) + "\n")
-    command = [sys.executable, "-m", "hiero", "index", str(film), "--to", corpus, "-k", f"3,{len(PHOTOGRAPHS)}"]
+def make_corpus(folder: Path, films: dict[str, tuple[str, ...]], labels: Path, *options: str) -> str:
+    """A corpus of films of photographs, each of another month."""
+    for number, (name, photographs) in enumerate(films.items()):
+        path = folder / f"{name}.mp4"
+        write_film(path, photographs, number)
+        recorded = time.time() - 20 * number * DAY_S
+        os.utime(path, (recorded, recorded))
+    command = [sys.executable, "-m", "hiero", "index", str(folder), "--to", str(folder / "corpus"), *options]
     subprocess.run([*command, "--labels", str(labels)], check=True, stdout=subprocess.DEVNULL)
-    return corpus
-
-
-def make_collection(folder: Path) -> str:
-    """A corpus of the week of examples/folder_report.py."""
-    corpus = str(folder / "week")
-    for seed, (name, photographs) in enumerate(FILMS.items()):
-        write_day(folder / "films" / f"{name}.mp4", photographs, seed)
-    command = [sys.executable, "-m", "hiero", "index", str(folder / "films"), "--to", corpus]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return corpus
+    return str(folder / "corpus")
 
 
 @contextmanager
 def serve(corpus: str, *options: str) -> Iterator[str]:
-    """Serve a corpus and yield the address of its page."""
+    """Serve a corpus, and other videos or options, and yield the address of its page."""
     command = [sys.executable, "-m", "hiero", "serve", corpus, *options, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

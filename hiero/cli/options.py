@@ -82,7 +82,7 @@ class LevelOptions:
 @Parameter(name="*", group=Group("Video options", sort_key=11))
 @dataclass(frozen=True)
 class VideoOptions:
-    """How videos and feature files are read.
+    """How videos and feature files are processed.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class VideoOptions:
         Shipped model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or `raw` for the
         features of the backbone alone.
     backbone
-        Backbone used to read videos, from `hiero backbones`. `auto` uses CLIP if its weights are
+        Backbone used to process videos, from `hiero backbones`. `auto` uses CLIP if its weights are
         installed and the model is hiero-k400, else `default`: the backbone of the model.
     precision
         Precision of the backbone. `auto` chooses the fastest one.

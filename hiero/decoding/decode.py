@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hiero.decoding.packets import find_stream, import_av, open_container
+from hiero.decoding.packets import find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
 from hiero.storage.files import check_fits
 from hiero.types import format_time
@@ -166,6 +166,22 @@ def read_segments(
             raise InputError(NO_FRAMES.format(path))
         yield from builder.add(current, until_s=reader.end_s)
         yield from builder.finish(current, reader.last_s, reader.end_s)
+
+
+def read_frame(path: Path, time_s: float, short_side: int | None = None, file: Any = None) -> np.ndarray:
+    """The picture that a video shows at a time, found by seeking. Its last one if it ends before."""
+    with VideoReader(path, 0, file=file) as reader:
+        reader.messages = []  # the rest of the video is not read, which is no damage
+        first = next(reader.container.demux(reader.stream))  # not every container states where it starts
+        tick = (first.pts or 0) + round(time_s / reader.stream.time_base)
+        shown = None
+        for frame in reader.frames(packets_before(reader.container, reader.stream, tick)):
+            if shown is not None and frame.pts is not None and frame.pts > tick:
+                break
+            shown = frame
+        if shown is None:
+            raise InputError(f"{path}: has no pictures")
+        return DisplayedFrame(shown, new_reformatter()).picture(short_side)
 
 
 def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:

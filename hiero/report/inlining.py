@@ -13,13 +13,14 @@ from typing import Any
 from hiero.storage.files import write_text
 
 STATIC = Path(__file__).parents[1] / "serve" / "static"
-IMPORT = re.compile(r'(?<=from ")([\w./]+\.js)(?=";)')
+IMPORT = re.compile(r'(?<=from ")([\w./]+\.(?:js|json))(?=")')
+TYPES = {".js": "text/javascript", ".json": "application/json"}
 
 
 def write_page(path: Path, template: str, styles: Sequence[str], data: dict[str, Any]) -> None:
     """Write a page of this package with its data, its style sheets and the modules that it imports."""
     page = (Path(__file__).parent / template).read_text(encoding="utf-8")
-    modules = {name: f"data:text/javascript;base64,{_encode(source)}" for name, source in collect_modules(page).items()}
+    modules = {name: _address(name, source) for name, source in collect_modules(page).items()}
     document = json.dumps(data, ensure_ascii=False, allow_nan=False)
     parts = {
         "/*STYLE*/": "\n".join(_read(name) for name in styles),
@@ -56,5 +57,5 @@ def _read(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def _encode(source: str) -> str:
-    return base64.b64encode(source.encode()).decode()
+def _address(name: str, source: str) -> str:
+    return f"data:{TYPES[posixpath.splitext(name)[1]]};base64,{base64.b64encode(source.encode()).decode()}"

@@ -20,7 +20,7 @@ from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, VideoFile, file_fields
 
 MAX_PICTURES = 400  # more pictures would make the file too large to send
-STYLES = ("style.css", "video/video.css", "report/video_report.css")
+STYLES = ("style.css", "video/video.css")
 NUM_QUESTIONS, NUM_ANSWERS = 6, 5  # prepared questions, and matches of each
 MIN_QUESTION = 0.3  # minimum probability that a step shows what is asked
 

@@ -116,9 +116,7 @@ class EditStore:
                 return
         if version is None:
             raise ConflictError("someone else has deleted the edits of this video in the meantime", None, None)
-        message = (
-            "someone else has edited this video in the meantime; send the new ETag as If-Match to replace the edits"
-        )
+        message = "someone else has edited this video in the meantime; send the new ETag as If-Match to replace it"
         raise ConflictError(message, version, None if current is None else current.hierarchy)
 
     def _write(self, entry: Entry, current: SavedSteps | None, hierarchy: Hierarchy | None, user: str) -> None:

@@ -63,9 +63,7 @@ class Entry:
 
     @property
     def playable_files(self) -> list[SourceFile]:
-        """The files for a player in time order: the files of the entry, or for feature files the
-        videos with the same name next to them. Empty if any is missing.
-        """
+        """The files for a player, for feature files the videos of the same name. Empty if any is missing."""
         period = int(time.monotonic() / PLAYABLE_S)
         playable = [_find_playable(file, period) for file in self.source.files]
         return [file for file in playable if file is not None] if None not in playable else []

@@ -59,9 +59,7 @@ class JobQueue:
         for job in self.state.jobs(("waiting", "running"), MAX_WAITING):
             self.jobs[job.id] = job
             if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
-                self._change(
-                    job, state="failed", message=f"the server stopped {job.num_attempts} times during this job"
-                )
+                self._change(job, state="failed", message=f"the server stopped {job.num_attempts} times in this job")
             else:
                 self._change(job, state="waiting")
                 self._waiting.put(job)
@@ -198,10 +196,7 @@ def hide_folders(text: str) -> str:
 
 
 async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[dict[str, Any] | None]:
-    """The job now and after every change until it ends, and None as a heartbeat.
-
-    It polls the job instead of waiting in a thread, so that any number of clients can watch.
-    """
+    """The job now and after every change until it ends, and None as a heartbeat."""
     shown: dict[str, Any] = {}
     last_event_s = 0.0
     while True:
@@ -215,7 +210,7 @@ async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterato
             yield None
         if has_ended:
             return
-        await asyncio.sleep(UPDATE_INTERVAL_S)
+        await asyncio.sleep(UPDATE_INTERVAL_S)  # and no thread that waits: any number of clients can watch
 
 
 def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log: EventLog) -> None:
@@ -242,10 +237,7 @@ def run_job(library: Library, video: str, progress: ProgressCallback) -> None:
 
 
 def learn_names(library: Library, progress: ProgressCallback) -> None:
-    """Learn prototypes of all named steps that users saved, and name the steps of the other videos with them.
-
-    `library.learned` is then a summary of what has changed.
-    """
+    """Learn from all named steps that users saved, and name the steps of the other videos with them."""
     if not library.main_engine.has_text:
         raise InputError(NO_TEXT)
     entries = [entry for entry in list(library.entries.values()) if entry.is_read]

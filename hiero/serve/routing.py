@@ -65,9 +65,8 @@ def role_router(role: Role | None) -> APIRouter:
 class WorkerPool:
     """A few threads that work for many clients.
 
-    Clients take turns, so that many requests of one client do not delay the only request of another.
-    Work that is cancelled while it waits is never started. A thread stays busy until its work ends,
-    even if nobody waits for the result any more.
+    Clients take turns, so that many requests of one do not delay the only request of another. Work that
+    is cancelled while it waits is never started; a thread stays busy until its work ends.
     """
 
     def __init__(self, num_threads: int) -> None:

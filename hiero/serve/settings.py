@@ -51,13 +51,13 @@ class ServerSettings:
     write_edits
         With `--state`, also save edits next to the videos.
     index
-        Add the videos that are read to the corpus, so that they can be searched.
+        Add the videos that are processed to the corpus, so that they can be searched.
     jobs
-        Number of videos that are read at the same time.
+        Number of videos that are processed at the same time.
     watch
-        Check folders and addresses every ten seconds for new videos, and read them.
+        Check folders and addresses every ten seconds for new videos, and process them.
     ray
-        Read videos on a Ray cluster, started here or running at `--address`. All its machines must
+        Process videos on a Ray cluster, started here or running at `--address`. All its machines must
         see the same files and cache.
     address
         Address of the Ray cluster; the same as `--ray ADDRESS`.

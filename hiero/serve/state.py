@@ -85,10 +85,7 @@ class SavedEdit:
 
 
 class State:
-    """The database, shared by all threads of a server.
-
-    Reads have a connection of their own, so that they never wait for a writer.
-    """
+    """The database, shared by all threads of a server. Reads never wait for a writer."""
 
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
         self.folder = folder

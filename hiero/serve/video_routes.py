@@ -12,10 +12,12 @@ from fastapi.responses import FileResponse, Response
 
 import hiero
 from hiero.corpus.corpus import Corpus, Hit
+from hiero.decoding.decode import read_frame
 from hiero.decoding.recordings import probe_duration
 from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
+from hiero.extraction.extractor import make_thumbnail
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve import routing
@@ -167,9 +169,7 @@ async def truth(context: Context, entry: FoundEntry) -> list[dict[str, Any]]:
 
 @view.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
 async def similarity(context: Context, entry: FoundEntry, zoom: int, row: int, column: int) -> Response:
-    """A tile of the similarity matrix with one byte per cell. Its size is in X-Rows and X-Columns, that
-    of the matrix in X-Cells.
-    """
+    """A tile of the similarity matrix, one byte per cell. X-Rows and X-Columns are its size, X-Cells the matrix's."""
     video = await context.open_video(entry)
     if not 0 <= zoom <= MAX_ZOOM:
         raise InputError(f"zoom must be between 0 and {MAX_ZOOM}, got {zoom}")
@@ -183,8 +183,12 @@ async def similarity(context: Context, entry: FoundEntry, zoom: int, row: int, c
 
 @view.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)
 async def picture(context: Context, entry: FoundEntry, t: Seconds) -> Response:
-    """A thumbnail of a moment."""
-    thumbnail = (await context.open_video(entry)).source.thumbnail_at(t)
+    """A thumbnail of a moment. One frame of its file is read if the video is not open."""
+    library = context.library
+    if entry.is_video and library.videos.find(entry.id, library.main_model) is None:
+        thumbnail: bytes | None = await context.run(lambda: _read_picture(entry, t), routing.READS)
+    else:
+        thumbnail = (await context.open_video(entry)).source.thumbnail_at(t)
     if thumbnail is None:
         raise NotFoundError("this video has no thumbnails")
     return Response(thumbnail, media_type="image/jpeg")
@@ -300,14 +304,18 @@ def public_files(files: Sequence[VideoFile]) -> tuple[VideoFile, ...]:
 
 def _probe_files(entry: Entry) -> tuple[VideoFile, ...]:
     """The files of a video that is not processed yet, with the durations in their headers."""
-    files = entry.source.files
-    durations_s = [probe_duration(file) or 0.0 if entry.is_video else 0.0 for file in files]
+    durations_s = [probe_duration(file) or 0.0 for file in entry.source.files]
     return public_files(place_files(entry.source.paths, durations_s))
 
 
-async def _find_steps(
-    context: routing.RequestContext, video: Video, k: str | None, pool: routing.WorkerPool
-) -> Hierarchy:
+def _read_picture(entry: Entry, time_s: float) -> bytes:
+    files = _probe_files(entry)
+    number = max(i for i, file in enumerate(files) if file.start_s <= time_s)
+    source = entry.source.files[number]
+    return make_thumbnail(read_frame(source.path, time_s - files[number].start_s, file=source.reader()))
+
+
+async def _find_steps(context: RequestContext, video: Video, k: str | None, pool: routing.WorkerPool) -> Hierarchy:
     """The steps of a video: at once if they are in memory, otherwise from a thread of the pool."""
     counts, library = parse_step_counts(k, max_steps(video)), context.library
     if (known := library.videos.known_steps(video).get(tuple(counts or ()))) is not None:

@@ -59,8 +59,8 @@ def test_cards(page, server, named):
     steps = server.library.find_by_name("tea")
     assert tea.locator(".first-steps").inner_text() == " · ".join(steps.names[:3])
     assert f"{steps.num_steps} steps" in tea.inner_text()
-    assert "not read yet" in card(page, "new").inner_text()
-    wait_until(page, "document.querySelector('#videos video')?.readyState > 0")  # its first frame stands for a picture
+    assert "not processed yet" in card(page, "new").inner_text()
+    wait_until(page, "[...document.querySelectorAll('#videos img')].every(({ naturalWidth }) => naturalWidth > 0)")
     assert page.locator("#learn").is_hidden()  # nothing has been corrected
     page.select_option("#sort", "name")
     page.wait_for_selector("#videos li:first-child:has-text('bike')")
@@ -318,7 +318,7 @@ def test_pure_parts(page, server):
     result = page.evaluate("""async () => {
         const { groupByVideo } = await import("./collection/results.js");
         const { clipTimes } = await import("./collection/elsewhere.js");
-        const { formatLeft, totalLeft } = await import("./collection/progress.js");
+        const { formatLeft } = await import("./format.js"), { totalLeft } = await import("./collection/progress.js");
         const { usefulFacets, facetLabel } = await import("./collection/facets.js");
         const hits = [["a", 0.2], ["b", 0.9], ["a", 0.5]].map(([video, probability]) => ({ video, probability }));
         const clips = [{ start_s: 10, end_s: 20 }, { start_s: 0, end_s: 4 }];

@@ -112,7 +112,7 @@ def test_the_queue(page, server, release):
     page.wait_for_selector("#reading-text:has-text('Processing: 0:02 of 0:06')")
     page.click("#home")
     page.wait_for_selector("#jobs li:has-text('new')")
-    page.wait_for_selector("#videos li:has-text('reading 33 %')")
+    page.wait_for_selector("#videos li:has-text('processing 33 %')")
     assert "anna" in page.locator("#jobs li").inner_text()
     assert axe.run(page).response["violations"] == []
     screenshot(page, "queue")

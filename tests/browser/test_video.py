@@ -121,8 +121,8 @@ def test_player_timeline_and_search_are_visible_together(tea):
 
 
 def test_export_and_its_menu_belong_together(tea):
-    tea.click("#export summary")
-    menu, button = tea.locator("#export .items").bounding_box(), tea.locator("#export summary").bounding_box()
+    tea.click("#export button")
+    menu, button = tea.locator("#export .items").bounding_box(), tea.locator("#export button").bounding_box()
     assert 0 <= menu["y"] - button["y"] - button["height"] < 12
     assert menu["x"] + menu["width"] == pytest.approx(button["x"] + button["width"], abs=2)
     with tea.expect_download() as download:
@@ -272,6 +272,22 @@ def test_questions_stay_as_rows(tea, sure):
     wait_until(tea, lambda: names.count() == 0)
 
 
+def test_an_answer_never_paints_the_whole_bar(tea):
+    """One that is as long as the video is only outlined; a shorter one is filled."""
+    outlined, filled = tea.evaluate("""async () => {
+        const { timeline } = document.getElementById("timeline"), scale = devicePixelRatio;
+        const ask = end_s => ({ text: String(end_s), matches: [{ start_s: 0, end_s, probability: 1 }] });
+        timeline.showQuestions([ask(30), ask(5)]);
+        await new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+        const column = timeline.canvas.getContext("2d").getImageData(40 * scale, 0, 1, timeline.canvas.height).data;
+        const rows = timeline.rows.filter(({ kind }) => kind === "question");
+        const middles = rows.map(({ y, height }) => 4 * Math.round((y + height / 2) * scale));
+        return middles.map(i => [...column.slice(i, i + 3)]);
+    }""")
+    assert filled[0] > filled[1] + 80  # the red of an answer
+    assert abs(outlined[0] - outlined[1]) < 20
+
+
 def test_suggested_questions_are_the_names_in_the_video(tea, sure):
     click_step(tea, 0)
     tea.keyboard.press("F2")
@@ -334,7 +350,7 @@ def test_editing_in_place(tea, server, world):
     wait_steps(tea, 5)
     tea.click("#redo")
     wait_steps(tea, 4)
-    tea.click("#export summary")
+    tea.click("#export button")
     with tea.expect_download() as download:
         tea.click("#export [data-format=srt]")
     assert "boil <b>water</b>" in Path(download.value.path()).read_text()
@@ -469,6 +485,10 @@ def test_similarity_is_collapsed_and_linked(tea):
     tea.locator("#matrix").focus()
     tea.keyboard.press("ArrowRight")
     wait_time(tea, 15, 17)
+    tea.locator("#matrix").hover(position={"x": 5, "y": box["height"] - 5})  # the last step compared with the first
+    titles = [step["title"] for step in boxes(tea)]
+    assert tea.locator(".pair figure strong").all_text_contents() == [titles[-1], titles[0]]
+    wait_until(tea, "[...document.querySelectorAll('.pair img')].every(({ naturalWidth }) => naturalWidth > 0)")
 
 
 def test_leaving_a_video_stops_it(tea):
@@ -567,7 +587,7 @@ def test_accessibility_of_the_video_view(page, server, theme, width, sure):
     page.click("#sees summary")
     assert violations() == []
     ask(page, "tea")
-    page.click("#export summary")
+    page.click("#export button")
     assert violations() == []
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hiero.decoding.decode import BrokenVideoWarning, Sampling, VideoReader, probe, read_segments
+from hiero.decoding.decode import BrokenVideoWarning, Sampling, VideoReader, probe, read_frame, read_segments
 from hiero.errors import InputError
 from tests.films import grey, import_av, write_video
 
@@ -43,6 +43,16 @@ def test_a_variable_rate_is_read_by_time(make):
 def test_a_late_start_counts_from_the_first_frame(make):
     path = make("v.mkv", [20] * 10 + [90] * 10, start_s=100.0)
     assert sampled_greys(path, num_frames=2) == [[20, 20], [90, 90]]
+
+
+@pytest.mark.parametrize(("name", "start_s"), [("v.mp4", 0.0), ("v.mkv", 1.0), ("v.ts", 0.0)])
+def test_one_frame_is_found_by_seeking(make, name, start_s):
+    """It is the frame that reading the whole video shows at that time."""
+    path = make(name, [10 * i for i in range(25)], fps=1, start_s=start_s, options={"g": "4"})
+    whole = [frames[0] for frames in sampled_greys(path, num_frames=1)]
+    found = [10 * round(float(read_frame(path, i + 0.5).mean()) / 10) for i in (0, 3, 4, 13, 23)]
+    assert found == [whole[i] for i in (0, 3, 4, 13, 23)]
+    assert round(float(read_frame(path, 999.0).mean())) == pytest.approx(240, abs=3)  # the last one
 
 
 @pytest.mark.parametrize(

@@ -395,9 +395,17 @@ def test_a_video_is_added_to_the_corpus_only_on_request(client, library, world):
 def test_only_a_job_reads_a_video(client, library):
     """Whoever looks at a video that was not read is told so, at once; it is not read by ten clients at a time."""
     new = library.find_by_name("new").id
-    for path in ("steps", "ask?q=tea", "picture?t=1", "similarity/0/0/0", "export/csv"):
+    for path in ("steps", "ask?q=tea", "similarity/0/0/0", "export/csv"):
         assert client.get(f"/api/videos/{new}/{path}").status_code == 409
     assert client.post(f"/api/videos/{new}/label", json={"labels": ["a"]}).status_code == 409
+
+
+def test_a_picture_reads_one_frame(client, library, monkeypatch):
+    """Cards show videos that nobody has opened: whether they are processed or not, nothing else of them is read."""
+    monkeypatch.setattr(type(library.main_engine), "read", lambda *_, **__: pytest.fail("the whole video was read"))
+    for name in ("new", "tea"):
+        picture = client.get(f"/api/videos/{library.find_by_name(name).id}/picture?t=3")
+        assert picture.content[:2] == b"\xff\xd8"
 
 
 def test_two_files_of_one_name(world, library, tmp_path):

@@ -197,7 +197,7 @@ def test_tokens_by_the_command_line(tmp_path):
 
 
 def test_the_hint_on_the_page_is_a_command_that_works(tmp_path):
-    (hint,) = re.findall(r"\"hiero (serve token .*?)\"", (STATIC / "people.js").read_text())
+    (hint,) = re.findall(r"\"hiero (serve token .*?)\"", (STATIC / "shell.js").read_text())
     arguments = [{"NAME": "anna", "FOLDER": tmp_path}.get(word, word) for word in hint.split()]
     assert len(run_hiero(*arguments, check=False).stdout.strip()) >= 32
     assert [token.name for token in State(tmp_path).tokens()] == ["anna"]

@@ -6,21 +6,15 @@ import { reportView } from "./collection/report_view.js";
 import { resultsView } from "./collection/results.js";
 import { collectionView } from "./collection/view.js";
 import { $, fill, h, icon } from "./dom.js";
-import { showSignIn, showUser } from "./people.js";
-import { hideError, onSignInNeeded, withErrors } from "./shell.js";
+import { hideError, onSignInNeeded, showSignIn, showUser, withErrors } from "./shell.js";
 import { changeAddress, readAddress, store } from "./store.js";
 import { t } from "./texts.js";
 import { videoView } from "./video/view.js";
 
-/**
- * A view of the page. show() may be called again with another address; isCurrent says whether the view is still wanted.
- * @typedef {{ root: HTMLElement, show: (address: Record<string, string>, isCurrent: () => boolean) => Promise<void>, hide: () => void }} View
- */
-
 /** @type {View[]} */
 const VIEWS = [collectionView, resultsView, reportView, elsewhereView, videoView];
 
-/** @param {Record<string, string>} address @returns {View} */
+/** @param {Address} address @returns {View} */
 function chooseView({ v, q, all, report, same }) {
   if (report) return reportView;
   if (v && same && store.server?.corpus) return elsewhereView;
@@ -44,8 +38,7 @@ export async function showView() {
   });
 }
 
-/** @param {Record<string, string>} address */
-function showSearch({ v, q, all }) {
+function showSearch(/** @type {Address} */ { v, q, all }) {
   $("where-label").hidden = !store.server?.corpus || !v;
   $("query").value = q ?? "";
   $("everywhere").checked = Boolean(all) || !v;
@@ -72,8 +65,7 @@ function toggleTheme() {
   dispatchEvent(new Event("themechange"));
 }
 
-/** @param {Event} event */
-function submitSearch(event) {
+function submitSearch(/** @type {Event} */ event) {
   event.preventDefault();
   const isEverywhere = $("everywhere").checked && store.server?.corpus;
   changeAddress({ report: null, same: null, q: $("query").value.trim() || null, all: isEverywhere && readAddress().v ? "1" : null, ...(isEverywhere ? {} : { t: null }) });

@@ -1,21 +1,12 @@
 // @ts-check
 // Elements. Data only ever becomes text or an attribute, never markup.
 
-/**
- * The element with an id.
- * @param {string} id
- * @returns {any}
- */
+/** The element with an id. @param {string} id @returns {any} */
 export const $ = id => document.getElementById(id);
 
-/**
- * Creates an element. Properties: `class`, `style` (text), `dataset` (an object), `onclick` and other listeners,
- * attributes with a dash and `role`, or any property of the element. Children that are null or false are left out.
- * @param {string} tag
- * @param {Record<string, any>} [properties]
- * @param {...(Node | string | number | null | undefined | false)} children
- * @returns {any}
- */
+// Creates an element. Properties: `class`, `style` (text), `dataset` (an object), `onclick` and other listeners,
+// attributes with a dash and `role`, or any property of the element. Children that are null or false are left out.
+/** @param {string} tag @param {Record<string, any>} [properties] @param {...Child} children @returns {any} */
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(properties)) {
@@ -27,27 +18,15 @@ export function h(tag, properties = {}, ...children) {
     else if (key.includes("-") || key === "role" || key === "for" || key === "list") element.setAttribute(key, value);
     else /** @type {any} */ (element)[key] = value;
   }
-  append(element, children);
+  element.append(...shown(children));
   return element;
 }
 
-/**
- * Replaces the children of an element.
- * @param {Element} element
- * @param {...(Node | string | number | null | undefined | false)} children
- */
-export function fill(element, ...children) {
-  element.replaceChildren();
-  append(element, children);
-}
+/** Replaces the children of an element. @param {Element} element @param {...Child} children */
+export const fill = (element, ...children) => element.replaceChildren(...shown(children));
 
-/** @param {Element} element @param {(Node | string | number | null | undefined | false)[]} children */
-function append(element, children) {
-  for (const child of children) {
-    if (child === null || child === undefined || child === false) continue;
-    element.append(typeof child === "number" ? String(child) : child);
-  }
-}
+/** @param {Child[]} children @returns {any[]} */
+const shown = children => children.filter(child => child !== null && child !== undefined && child !== false);
 
 const SVG = "http://www.w3.org/2000/svg";
 // Outlines on a grid of 24 × 24.
@@ -71,17 +50,12 @@ const ICONS = {
   down: "M6 9l6 6 6-6",
   theme: "M12 3a9 9 0 100 18zM12 3a9 9 0 010 18",
   check: "M5 13l4 4L19 7",
-  more: "M5 12h.01M12 12h.01M19 12h.01",
   folder: "M3 6h6l2 3h10v10H3z",
   film: "M3 5h18v14H3zM8 5v14M16 5v14M3 12h18",
-  clock: "M12 3a9 9 0 100 18 9 9 0 000-18zM12 7v5l3 3",
   person: "M12 4a4 4 0 100 8 4 4 0 000-8zM4 21a8 8 0 0116 0",
 };
 
-/**
- * An icon that says nothing to screen readers: name the button that holds it.
- * @param {keyof typeof ICONS} name
- */
+/** An icon that says nothing to screen readers: name the button that holds it. @param {keyof typeof ICONS} name */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
   svg.setAttribute("viewBox", "0 0 24 24");

@@ -2,29 +2,26 @@
 // Times, numbers and colours as people read them.
 import { t } from "./texts.js";
 
-/**
- * m:ss, or h:mm:ss for an hour or more.
- * @param {number} seconds
- */
+/** m:ss, or h:mm:ss for an hour or more. @param {number} seconds */
 export function formatTime(seconds) {
   const s = Math.round(seconds), m = Math.floor(s / 60);
   const minutes = m < 60 ? `${m}` : `${Math.floor(m / 60)}:${String(m % 60).padStart(2, "0")}`;
   return `${minutes}:${String(s % 60).padStart(2, "0")}`;
 }
 
-/** @param {{ start_s: number, end_s: number }} span */
-export const formatSpan = ({ start_s, end_s }) => `${formatTime(start_s)} – ${formatTime(end_s)}`;
+export const formatSpan = (/** @type {Span} */ { start_s, end_s }) => `${formatTime(start_s)} – ${formatTime(end_s)}`;
 
-/**
- * A probability as a whole percentage.
- * @param {number} probability
- */
-export const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
+/** A time as people say it: "about 3 min left". @param {number | null} seconds */
+export function formatLeft(seconds) {
+  if (seconds === null) return "";
+  if (seconds < 60) return t("left.seconds");
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? t("left.minutes", { n: minutes }) : t("left.hours", { n: Math.round(minutes / 6) / 10 });
+}
 
-/**
- * How sure hiero is, in words.
- * @param {number} probability
- */
+export const percent = (/** @type {number} */ probability) => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
+
+/** How sure hiero is, in words. @param {number} probability */
 export function certainty(probability) {
   if (probability >= 0.8) return t("sure.very");
   if (probability >= 0.5) return t("sure.likely");
@@ -32,17 +29,17 @@ export function certainty(probability) {
   return t("sure.unlikely");
 }
 
-/**
- * The name of a step, or its number in its level, which counts from 1.
- * @param {string | null | undefined} label
- * @param {number | string} number
- */
+/** The name of a step, or its number in its level, which counts from 1. @param {string | null | undefined} label @param {number | string} number */
 export const stepTitle = (label, number) => label || t("step.unnamed", { number });
 
-/**
- * @param {number} level 0 is the coarsest
- * @param {number} numLevels
- */
+/** A step and when it is, also in which file if there are several. @param {StepEntry} entry @param {VideoFile[]} files */
+export function describeStep({ title, step }, files) {
+  const file = files.findLast(({ start_s }) => start_s <= step.start_s + 1e-6);
+  const place = files.length > 1 && file ? ` · ${t("now.file", { file: file.name, time: formatTime(step.start_s - file.start_s) })}` : "";
+  return `${title} · ${formatSpan(step)}${place}`;
+}
+
+/** @param {number} level 0 is the coarsest @param {number} numLevels */
 export function levelName(level, numLevels) {
   if (numLevels === 1) return t("level.only");
   if (level === 0) return t("level.coarse");
@@ -53,12 +50,9 @@ export function levelName(level, numLevels) {
 // Hues of the first threads, far apart and calm side by side; later ones are a golden angle apart.
 const HUES = [258, 152, 42, 330, 205, 95, 295, 18, 180, 70];
 
-/**
- * The colour of a thread. All colours have about the same lightness: white text on them has a contrast of at least 4.5,
- * and they stand out from the light and from the dark background by at least 3.
- * @param {number} thread
- */
-export function threadColour(thread) {
+// All colours have about the same lightness: white text on them has a contrast of at least 4.5, and they stand out from
+// the light and from the dark background by at least 3.
+export function threadColour(/** @type {number} */ thread) {
   const hue = HUES[thread] ?? (thread * 137.508 + 30) % 360;
   return `oklch(0.535 ${thread < HUES.length ? 0.13 : 0.1} ${hue})`;
 }

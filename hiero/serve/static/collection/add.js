@@ -2,40 +2,26 @@
 // Adding videos: files from a dialog or dropped on the page, a folder of this machine, and the sample.
 import { getJson, sendJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
-import { showError, toast } from "../shell.js";
+import { showError, toast, withErrors } from "../shell.js";
 import { changeAddress, store } from "../store.js";
 import { t } from "../texts.js";
 
-/** @param {string} name */
-export const isVideoName = name => /\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|ts|3gp|ogv|wmv|flv|insv|lrv)$/i.test(name);
+export const isVideoName = (/** @type {string} */ name) => /\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|ts|3gp|ogv|wmv|flv|insv|lrv)$/i.test(name);
 
-/**
- * Uploads a file and starts to read it.
- * @param {File} file
- * @param {(share: number) => void} onProgress
- * @returns {Promise<{ id: string, name: string }>}
- */
-function upload(file, onProgress) {
+/** Uploads a file and starts to process it. Returns the id of the video. @param {File} file @param {(share: number) => void} onProgress */
+async function upload(file, onProgress) {
   const request = new XMLHttpRequest();  // unlike fetch, it reports progress
   request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
+  request.responseType = "json";
   request.upload.onprogress = ({ loaded, total }) => onProgress(loaded / total);
-  return new Promise((resolve, reject) => {
-    request.onloadend = async () => {
-      let body = {};
-      try { body = JSON.parse(request.responseText); } catch { /* an empty response */ }
-      if (request.status !== 201) { reject(new Error(/** @type {any} */ (body).error || t("add.failed", { name: file.name }))); return; }
-      const added = /** @type {{ id: string, name: string }} */ (body);
-      try { await sendJson("POST", `videos/${added.id}/read`); resolve(added); } catch (error) { reject(error); }
-    };
-    request.send(file);
-  });
+  await new Promise(resolve => { request.onloadend = resolve; request.send(file); });
+  if (request.status !== 201) throw new Error(request.response?.error || t("add.failed", { name: file.name }));
+  const { id } = request.response;
+  await sendJson("POST", `videos/${id}/read`);
+  return id;
 }
 
-/**
- * The files that were dropped, also those inside of folders.
- * @param {DataTransfer} transfer
- * @returns {Promise<File[]>}
- */
+/** The files that were dropped, also those inside of folders. @param {DataTransfer} transfer @returns {Promise<File[]>} */
 async function droppedFiles(transfer) {
   const entries = [...transfer.items].map(item => item.webkitGetAsEntry?.()).filter(entry => entry !== null && entry !== undefined);
   if (!entries.length) return [...transfer.files];
@@ -93,8 +79,7 @@ export class Adding {
     });
   }
 
-  /** @param {File[]} files */
-  async addFiles(files) {
+  async addFiles(/** @type {File[]} */ files) {
     const videos = files.filter(file => isVideoName(file.name) || file.type.startsWith("video/"));
     if (files.length && !videos.length) { showError(new Error(t("add.no_videos"))); return; }
     let last = null, numAdded = 0;
@@ -104,16 +89,16 @@ export class Adding {
       try { last = await upload(file, share => { bar.value = share; }); numAdded++; } catch (error) { showError(error); }
     }
     fill(this.status);
-    if (numAdded === 1 && last) changeAddress({ v: last.id });
+    if (numAdded === 1) changeAddress({ v: last });
     else if (numAdded) { toast(t("add.done", { n: numAdded })); this.onAdded(); }
   }
 
-  async addSample() {
-    try {
+  addSample() {
+    return withErrors(async () => {
       const { id } = await sendJson("POST", "sample");
       await sendJson("POST", `videos/${id}/read`);
       changeAddress({ v: id });
-    } catch (error) { showError(error); }
+    });
   }
 
   /** Lets an administrator choose a folder of this machine. @param {string} path */
@@ -133,14 +118,13 @@ export class Adding {
     } catch (error) { showError(error); }
   }
 
-  /** @param {string} path */
-  async addFolder(path) {
-    try {
+  addFolder(/** @type {string} */ path) {
+    this.dialog.close();
+    return withErrors(async () => {
       const { added } = await sendJson("POST", "folders", { path });
-      this.dialog.close();
       toast(t("add.found", { n: added }));
       this.onAdded();
-    } catch (error) { this.dialog.close(); showError(error); }
+    });
   }
 
   /** What a server without videos shows. */
@@ -149,7 +133,7 @@ export class Adding {
       h("button", { id, type: "button", class: "card choice", onclick }, icon(name), h("strong", {}, title), h("span", { class: "soft small" }, text));
     return h("section", { id: "welcome", class: "welcome", "aria-labelledby": "welcome-title" },
       h("h1", { id: "welcome-title" }, t("welcome.title")), h("p", { class: "soft" }, t(this.mayUpload ? "welcome.text" : "welcome.ask")),
-      this.mayUpload ? h("div", { class: "choices" },
+      this.mayUpload ? h("div", { class: "choices cards" },
         choice("film", "start-sample", t("welcome.sample"), t("welcome.sample_text"), () => this.addSample()),
         this.mayChooseFolders ? choice("folder", "start-folder", t("welcome.folder"), t("welcome.folder_text"), () => this.chooseFolder()) : null,
         choice("upload", "start-files", t("welcome.files"), t("welcome.files_text"), () => this.input.click())) : null);

@@ -2,17 +2,16 @@
 // The same step in other videos: side by side, playing in sync.
 import { getJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
-import { certainty, formatSpan, percent } from "../format.js";
-import { store } from "../store.js";
+import { formatSpan } from "../format.js";
+import { sureMeter } from "../moments.js";
+import { momentAddress, store } from "../store.js";
 import { t } from "../texts.js";
 import { findClip, hitTitle } from "./cards.js";
-
-/** @typedef {import("./cards.js").Hit} Hit */
 
 const NUM_HITS = 5;  // besides the step itself
 const MAX_DRIFT_S = 0.25;  // a player that is further away is moved
 
-const title = h("h1", { id: "elsewhere-title" }), grid = h("ol", { id: "same-players", class: "side-by-side" });
+const title = h("h1", { id: "elsewhere-title" }), grid = h("ol", { id: "same-players", class: "side-by-side cards" });
 const play = h("button", { id: "play-all", type: "button", class: "button primary" });
 const slider = h("input", { id: "sync", type: "range", min: 0, max: 1000, value: 0, class: "grow", "aria-label": t("elsewhere.position") });
 const stretch = h("input", { id: "stretch", type: "checkbox" });
@@ -21,13 +20,8 @@ const root = h("section", { id: "elsewhere", class: "stack", hidden: true, "aria
   h("div", { class: "bar" }, h("div", { class: "grow" }, title), back),
   h("div", { class: "bar panel sync-bar" }, play, slider, h("label", { class: "check" }, stretch, t("elsewhere.stretch"))), grid);
 
-/**
- * Where each clip is when the common clock shows a share of the longest clip. Stretched, all end together; otherwise
- * shorter ones wait at their end.
- * @param {number} share from 0 to 1
- * @param {{ start_s: number, end_s: number }[]} clips
- * @param {boolean} isStretched
- */
+// Where each clip is at a share of the longest clip. Stretched, all end together; otherwise shorter ones wait at their end.
+/** @param {number} share from 0 to 1 @param {Span[]} clips @param {boolean} isStretched */
 export function clipTimes(share, clips, isStretched) {
   const longest = Math.max(...clips.map(clip => clip.end_s - clip.start_s));
   return clips.map(({ start_s, end_s }) => isStretched ? start_s + share * (end_s - start_s) : Math.min(end_s, start_s + share * longest));
@@ -35,25 +29,22 @@ export function clipTimes(share, clips, isStretched) {
 
 /** Plays clips by one clock. */
 class SyncedPlayers {
-  constructor() {
-    /** @type {{ element: HTMLVideoElement, start_s: number, end_s: number }[]} */
-    this.clips = [];
-    this.share = 0;
-    this.isPlaying = false;
-    this.last = 0;
-  }
+  /** @type {(Span & { element: HTMLVideoElement })[]} */ clips = [];
+  share = 0;
+  isPlaying = false;
+  last = 0;
 
   get longest_s() { return Math.max(0.1, ...this.clips.map(clip => clip.end_s - clip.start_s)); }
 
-  /** @param {{ element: HTMLVideoElement, start_s: number, end_s: number }[]} clips */
+  /** @param {(Span & { element: HTMLVideoElement })[]} clips */
   open(clips) { this.pause(); this.clips = clips; this.seek(0); }
 
-  /** @param {number} share */
-  seek(share) {
+  seek(/** @type {number} */ share) {
     this.share = share;
     slider.value = String(Math.round(1000 * share));
     const times = clipTimes(share, this.clips, stretch.checked);
     this.clips.forEach(({ element }, i) => { if (Math.abs(element.currentTime - times[i]) > (this.isPlaying ? MAX_DRIFT_S : 0.01)) element.currentTime = times[i]; });
+    return times;
   }
 
   play() {
@@ -70,13 +61,11 @@ class SyncedPlayers {
     requestAnimationFrame(now => this.tick(now));
   }
 
-  /** @param {number} now */
-  tick(now) {
+  tick(/** @type {number} */ now) {
     if (!this.isPlaying) return;
     const share = Math.min(1, this.share + (now - this.last) / 1000 / this.longest_s);
     this.last = now;
-    this.seek(share);
-    const times = clipTimes(share, this.clips, stretch.checked);
+    const times = this.seek(share);
     this.clips.forEach(({ element, end_s }, i) => { if (times[i] >= end_s) element.pause(); });
     if (share >= 1) this.pause(); else requestAnimationFrame(next => this.tick(next));
   }
@@ -95,7 +84,7 @@ stretch.addEventListener("change", () => { players.pause(); players.seek(players
 
 function showButton() { fill(play, icon(players.isPlaying ? "pause" : "play"), t(players.isPlaying ? "elsewhere.pause" : "elsewhere.play")); }
 
-/** @type {import("../app.js").View} */
+/** @type {View} */
 export const elsewhereView = {
   root,
   async show({ v, t: time, same }, isCurrent) {
@@ -103,19 +92,19 @@ export const elsewhereView = {
     const query = new URLSearchParams({ video: video.name, t: time || "0", n: String(NUM_HITS), ...(/^\d+$/.test(same) ? { level: same } : {}) });
     /** @type {{ step: Hit, hits: Hit[] }} */
     const { step, hits } = await getJson(`search/like?${query}`);
-    const likely = hits.filter(hit => hit.probability >= (store.server?.search_threshold ?? 0));
+    const likely = hits.filter(store.isLikely);
     const shown = [step, ...(likely.length ? likely : hits)].filter(hit => hit.id && hit.pictures);
     const clips = await Promise.all(shown.map(findClip));
     if (!isCurrent()) return;
     document.title = `${hitTitle(step)} · hiero`;
     title.textContent = t(likely.length ? "elsewhere.title" : "elsewhere.nothing", { step: hitTitle(step) });
-    back.href = `#${new URLSearchParams({ v, t: step.start_s.toFixed(1) })}`;
+    back.href = momentAddress(v, step.start_s);
     root.hidden = false;
     const elements = shown.map((_, i) => h("video", { src: clips[i].src, muted: true, playsInline: true, preload: "auto", tabIndex: -1, "aria-label": shown[i].video }));
     fill(grid, ...shown.map((hit, i) => h("li", { class: i ? "card" : "card own" }, h("div", { class: "picture" }, elements[i]),
-      h("div", { class: "card-text" }, h("h2", { class: "card-title" }, h("a", { href: `#${new URLSearchParams({ v: hit.id ?? "", t: hit.start_s.toFixed(1) })}` }, hit.video)),
+      h("div", { class: "card-text" }, h("h2", { class: "card-title two-lines" }, h("a", { href: momentAddress(hit.id ?? "", hit.start_s) }, hit.video)),
         h("p", { class: "small soft" }, hitTitle(hit), " · ", h("span", { class: "number" }, formatSpan(hit))),
-        h("p", { class: "small" }, i ? `${percent(hit.probability)} · ${certainty(hit.probability)}` : t("elsewhere.this"))))));
+        i ? sureMeter(hit.probability) : h("p", { class: "small" }, t("elsewhere.this"))))));
     players.open(clips.map((clip, i) => ({ element: elements[i], start_s: clip.start_s, end_s: clip.end_s })));
   },
   hide() { players.open([]); fill(grid); },

@@ -4,17 +4,11 @@ import { fill, h, icon } from "../dom.js";
 import { changeAddress } from "../store.js";
 import { t } from "../texts.js";
 
-/** @typedef {Record<string, { value: string, num: number }[]>} Facets */
-
 export const FACETS = /** @type {const} */ (["folder", "month", "person", "step"]);
 const NUM_SHOWN = 8;  // values of a facet before "more"
 const month = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
 
-/**
- * The filters in an address, as parameters of the server.
- * @param {Record<string, string>} address
- * @returns {Record<string, string>}
- */
+/** The filters in an address, as parameters of the server. @param {Address} address @returns {Record<string, string>} */
 export function chosenFilters(address) {
   return Object.fromEntries(FACETS.filter(name => address[name]).map(name => [name, address[name]]));
 }
@@ -24,18 +18,11 @@ export function facetLabel(name, value) {
   return name === "month" && /^\d{4}-\d\d$/.test(value) ? month.format(new Date(`${value}-01T00:00:00Z`)) : value;
 }
 
-/**
- * A facet is worth showing if it narrows the collection: if it has two values, or if one is chosen.
- * @param {Facets} facets
- * @param {Record<string, string>} chosen
- */
+// A facet is worth showing if it narrows the collection: if it has two values, or if one is chosen.
+/** @param {Facets} facets @param {Address} chosen */
 export const usefulFacets = (facets, chosen) => FACETS.filter(name => chosen[name] || (facets[name] ?? []).length > 1);
 
-/**
- * @param {Element} root
- * @param {Facets} facets
- * @param {Record<string, string>} chosen
- */
+/** @param {Element} root @param {Facets} facets @param {Record<string, string>} chosen */
 export function showFacets(root, facets, chosen) {
   const names = usefulFacets(facets, chosen);
   /** @type {HTMLElement} */ (root).hidden = !names.length;
@@ -45,11 +32,7 @@ export function showFacets(root, facets, chosen) {
   ...names.map(name => facetGroup(name, facets[name] ?? [], chosen[name]))));
 }
 
-/**
- * @param {typeof FACETS[number]} name
- * @param {{ value: string, num: number }[]} values
- * @param {string | undefined} chosen
- */
+/** @param {typeof FACETS[number]} name @param {{ value: string, num: number }[]} values @param {string | undefined} chosen */
 function facetGroup(name, values, chosen) {
   const sorted = name === "month" ? [...values].sort((a, b) => b.value.localeCompare(a.value)) : values;
   const rows = sorted.map(({ value, num }) => h("li", {}, h("button", {
@@ -57,16 +40,11 @@ function facetGroup(name, values, chosen) {
     onclick: () => changeAddress({ [name]: value === chosen ? null : value }),
   }, h("span", { class: "ellipsis" }, facetLabel(name, value)), h("span", { class: "number soft" }, num))));
   const more = rows.slice(NUM_SHOWN);
-  for (const row of more) row.hidden = true;
-  const button = more.length ? h("button", { type: "button", class: "button quiet small" }, t("facets.more", { n: more.length })) : null;
-  button?.addEventListener("click", () => { for (const row of more) row.hidden = false; more[0].querySelector("button").focus(); button.remove(); });
-  return h("section", {}, h("h2", {}, t(`facet.${name}`)), h("ul", {}, ...rows), button);
+  return h("section", {}, h("h2", {}, t(`facet.${name}`)), h("ul", {}, ...rows.slice(0, NUM_SHOWN)),
+    more.length ? h("details", { class: "more" }, h("summary", { class: "small" }, t("facets.more", { n: more.length })), h("ul", {}, ...more)) : null);
 }
 
-/**
- * The chosen values as chips; a click on one removes it.
- * @param {Record<string, string>} chosen
- */
+/** The chosen values as chips; a click on one removes it. @param {Record<string, string>} chosen */
 export function chosenChips(chosen) {
   return Object.entries(chosen).map(([name, value]) => h("button", {
     type: "button", class: "chip", "aria-pressed": "true", "aria-label": t("facets.remove", { value: facetLabel(name, value) }), onclick: () => changeAddress({ [name]: null }),

@@ -2,37 +2,22 @@
 // Jobs of the server: reading, indexing and learning, with the time that is left. They go on when the page is closed.
 import { getJson, sendJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
-import { formatSpan } from "../format.js";
-import { showError } from "../shell.js";
-import { store } from "../store.js";
+import { formatLeft, formatSpan } from "../format.js";
+import { showError, withErrors } from "../shell.js";
+import { momentAddress, store } from "../store.js";
 import { t } from "../texts.js";
-
-/**
- * @typedef {{ id: string, video: string, name: string, user: string, state: string, message: string, done_s: number,
- *   duration_s: number | null, left_s: number | null }} Job
- */
 
 const POLL_MS = 1500;
 const NUM_LISTED = 4;  // unfinished jobs that are listed; the others are counted
 const NUM_FAILED = 5;
 export const LEARNING = "learning";  // stands for the video in the job that learns
 
-/** @param {Job} job */
-export const isActive = job => job.state === "waiting" || job.state === "running";
+export const isActive = (/** @type {Job} */ job) => job.state === "waiting" || job.state === "running";
 
-/** @param {Job} job */
-export const share = job => job.duration_s ? Math.min(1, job.done_s / job.duration_s) : 0;
+export const share = (/** @type {Job} */ job) => job.duration_s ? Math.min(1, job.done_s / job.duration_s) : 0;
 
-/**
- * A time as people say it: "about 3 min left".
- * @param {number | null} seconds
- */
-export function formatLeft(seconds) {
-  if (seconds === null) return "";
-  if (seconds < 60) return t("left.seconds");
-  const minutes = Math.round(seconds / 60);
-  return minutes < 60 ? t("left.minutes", { n: minutes }) : t("left.hours", { n: Math.round(minutes / 6) / 10 });
-}
+/** The bar only moves while nobody knows how long a job takes. @param {Job} job @param {string} name */
+export const jobBar = (job, name) => h("progress", { max: 1, "aria-label": t("job.progress", { name }), value: job.state === "waiting" || job.duration_s ? share(job) : undefined });
 
 /** What a job is doing, in a few words. @param {Job} job */
 export function describeJob(job) {
@@ -43,12 +28,8 @@ export function describeJob(job) {
   return [doing, formatLeft(job.left_s)].filter(Boolean).join(" · ");
 }
 
-/**
- * What all unfinished jobs need together, as far as it can be said: the running ones at their own speed, and the waiting
- * ones as long as a running one needs as a whole.
- * @param {Job[]} jobs
- */
-export function totalLeft(jobs) {
+// What all unfinished jobs need: the running ones at their own speed, and the waiting ones as long as a running one in all.
+export function totalLeft(/** @type {Job[]} */ jobs) {
   const running = jobs.filter(job => job.state === "running" && job.left_s !== null && share(job) > 0);
   if (!running.length) return null;
   const longest = Math.max(...running.map(job => job.left_s ?? 0));
@@ -58,6 +39,10 @@ export function totalLeft(jobs) {
 
 /** The panel that lists jobs. It asks the server again while there are unfinished ones. */
 export class JobPanel {
+  /** @type {Map<string, Job>} unfinished jobs by video */ jobs = new Map();
+  timer = 0;
+  isShown = false;
+
   /** @param {() => void} onChange called after each answer @param {() => void} onEnd called when a job has ended */
   constructor(onChange, onEnd) {
     this.onChange = onChange;
@@ -67,10 +52,6 @@ export class JobPanel {
     this.rows = h("ul", { id: "jobs" });
     this.root = h("section", { id: "queue", class: "panel jobs", hidden: true, "aria-labelledby": "queue-title" },
       h("div", { class: "bar" }, this.title, this.left), this.rows);
-    /** @type {Map<string, Job>} unfinished jobs by video */
-    this.jobs = new Map();
-    this.timer = 0;
-    this.isShown = false;
   }
 
   show() { this.isShown = true; return this.load(); }
@@ -103,37 +84,28 @@ export class JobPanel {
       hidden > 0 ? h("li", { class: "soft small" }, t("jobs.more", { n: hidden })) : null);
   }
 
-  /** @param {Job} job */
-  row(job) {
+  row(/** @type {Job} */ job) {
     const isFailed = job.state === "failed", name = job.video === LEARNING ? t("job.learning_title") : job.name;
-    const bar = h("progress", { max: 1, "aria-label": t("job.progress", { name }) });
-    if (job.state === "waiting" || job.duration_s) bar.value = share(job);
     const button = store.canEdit ? h("button", { type: "button", class: "button quiet", "aria-label": `${t(isFailed ? "job.retry" : "reading.stop")}: ${name}` }, t(isFailed ? "job.retry" : "reading.stop")) : null;
-    button?.addEventListener("click", async () => {
+    button?.addEventListener("click", () => withErrors(async () => {
       button.disabled = true;
-      try {
-        await sendJson(isFailed ? "POST" : "DELETE", isFailed ? `jobs/${job.id}/retry` : `jobs/${job.id}`);
-        await this.load();
-      } catch (error) { showError(error); }
-    });
+      await sendJson(isFailed ? "POST" : "DELETE", isFailed ? `jobs/${job.id}/retry` : `jobs/${job.id}`);
+      await this.load();
+    }));
     return h("li", { class: isFailed ? "job failed" : "job" },
-      h("strong", { class: "ellipsis" }, name), isFailed ? h("span", { class: "small problem" }, job.message) : bar,
+      h("strong", { class: "ellipsis" }, name), isFailed ? h("span", { class: "small problem" }, job.message) : jobBar(job, name),
       isFailed ? null : h("span", { class: "small soft number" }, describeJob(job)),
       job.user && job.user !== "local" && job.user !== "token" ? h("span", { class: "small soft" }, icon("person"), job.user) : null, button);
   }
 }
 
-/**
- * What learning has changed, with links to the renamed steps.
- * @param {{ num_names?: number, num_steps: number, num_videos: number, num_named_anew: number,
- *   videos: { id: string, video: string, steps: { start_s: number, end_s: number, before: string | null, after: string | null }[] }[] }} summary
- */
+/** What learning has changed, with links to the renamed steps. @param {Learned} learned */
 export function learnedNotice({ num_names, num_steps, num_videos, num_named_anew, videos }) {
   if (!num_names) return null;
   const from = t("learned.from", { names: t("count.names", { n: num_names }), steps: t("count.steps", { n: num_steps }), videos: t("count.videos", { n: num_videos }) });
   const summary = `${from} ${num_named_anew ? t("learned.renamed", { n: num_named_anew }) : t("learned.none")}`;
   const rows = videos.map(({ id, video, steps }) => h("li", {}, h("strong", {}, video), h("ul", {}, ...steps.map(step => h("li", { class: "small" },
-    h("a", { class: "number", href: `#v=${id}&t=${step.start_s.toFixed(1)}` }, formatSpan(step)),
+    h("a", { class: "number", href: momentAddress(id, step.start_s) }, formatSpan(step)),
     ` ${step.before ?? t("step.no_name")} → `, h("strong", {}, step.after ?? t("step.no_name")))))));
   return h("div", { id: "learned", class: "notice" }, icon("check"), h("p", { id: "learn-status", class: "grow" }, summary),
     rows.length ? h("details", {}, h("summary", {}, t("learned.show")), h("ul", { class: "stack" }, ...rows)) : null);

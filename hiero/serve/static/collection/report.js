@@ -5,20 +5,7 @@ import { h, fill } from "../dom.js";
 import { formatSpan, formatTime } from "../format.js";
 import { t } from "../texts.js";
 
-/**
- * @typedef {{ number: number, label: string | null, num_videos: number, total_s: number, usual_s: number }} Activity
- * @typedef {{ activity: number, start_s: number, end_s: number }} Run
- * @typedef {{ id?: string, name: string, duration_s: number, runs: Run[], seconds: number[],
- *   not_seen: { activity: number, share: number }[], took_long: { activity: number, times: number }[],
- *   unusual_place: { activity: number, earlier_than: number[], later_than: number[] }[] }} ReportVideo
- * @typedef {{ title: string, model: string, agreement: number, activities: Activity[], videos: ReportVideo[],
- *   pictures: (string | null)[] }} ReportData
- */
-
-/**
- * The activities that are shown in colour: those of several videos, or all of them if videos share nothing.
- * @param {ReportData} data
- */
+/** The activities that are shown in colour: those of several videos, or all of them if videos share nothing. @param {FolderReportData} data */
 export function shownActivities(data) {
   const shared = data.activities.filter(activity => activity.num_videos > 1);
   if (shared.length) return { isShared: true, shown: shared };
@@ -29,10 +16,7 @@ export function shownActivities(data) {
 
 /** Draws a report and keeps which activity is chosen. */
 export class Report {
-  /**
-   * @param {ReportData} data
-   * @param {(video: ReportVideo, time: number) => string | null} linkTo the address of a moment, if it can be opened
-   */
+  /** @param {FolderReportData} data @param {(video: ReportVideo, time: number) => string | null} linkTo the address of a moment, if it can be opened */
   constructor(data, linkTo = () => null) {
     this.data = data;
     this.linkTo = linkTo;
@@ -57,14 +41,11 @@ export class Report {
     return place === undefined ? "var(--single)" : `oklch(${place % 2 ? 0.84 : 0.74} .12 ${25 + place / this.shown.length * 315})`;
   }
 
-  /** @param {number} number */
-  label(number) { return this.data.activities[number - 1].label || t("report.activity", { number }); }
+  label(/** @type {number} */ number) { return this.data.activities[number - 1].label || t("report.activity", { number }); }
 
-  /** @param {number} number */
-  numbered(number) { const { label } = this.data.activities[number - 1]; return label ? `${number} ${label}` : this.label(number); }
+  numbered(/** @type {number} */ number) { const { label } = this.data.activities[number - 1]; return label ? `${number} ${label}` : this.label(number); }
 
-  /** @param {Element} root */
-  draw(root) {
+  draw(/** @type {Element} */ root) {
     fill(root, this.numbers(), this.isShared ? null : h("p", { id: "advice", class: "notice warn" }, t("report.nothing_shared")),
       h("section", { class: "stack" }, h("h2", {}, t("report.when")), h("p", { class: "soft small" }, t("report.when_text")),
         h("div", { class: "bar" }, h("label", { class: "check" }, this.same, t("report.same_length")), this.status),
@@ -83,8 +64,7 @@ export class Report {
     return h("dl", { id: "numbers", class: "facts" }, ...facts.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
 
-  /** @param {ReportVideo} video */
-  lane(video) {
+  lane(/** @type {ReportVideo} */ video) {
     const odd = new Set(video.unusual_place.map(each => each.activity)), link = this.linkTo(video, 0);
     const track = h("div", { class: "track", role: "group", "aria-label": `${video.name}, ${formatTime(video.duration_s)}` }, ...video.runs.map(run => {
       const isOdd = odd.has(run.activity), moment = this.linkTo(video, run.start_s);
@@ -108,8 +88,7 @@ export class Report {
     fill(this.axis, ...[0, 1, 2, 3, 4, 5, 6].map(i => h("span", { style: `left: ${100 * i / 6}%` }, isSame ? `${Math.round(100 * i / 6)} %` : formatTime(this.longest * i / 6))));
   }
 
-  /** @param {number} number */
-  choose(number) {
+  choose(/** @type {number} */ number) {
     this.chosen = this.chosen === number ? 0 : number;
     for (const [block, run] of this.blocks) block.classList.toggle("dim", this.chosen > 0 && run.activity !== this.chosen);
     for (const [each, card] of this.cards) card.setAttribute("aria-pressed", String(each === this.chosen));
@@ -117,13 +96,12 @@ export class Report {
     this.status.textContent = activity ? t("report.chosen", { name: this.numbered(this.chosen), videos: t("count.videos", { n: activity.num_videos }), time: formatTime(activity.total_s) }) : "";
   }
 
-  /** @param {Activity} activity */
-  card(activity) {
+  card(/** @type {Activity} */ activity) {
     const { number } = activity, { videos, pictures } = this.data, present = videos.filter(video => video.seconds[number - 1] > 0), encoded = pictures[number - 1];
     const text = this.isShared ? t("report.usually", { n: activity.num_videos, total: videos.length, time: formatTime(activity.usual_s) }) : `${present[0].name} · ${formatTime(activity.total_s)}`;
     const button = h("button", { type: "button", class: "card activity", "aria-pressed": "false", style: `--dot: ${this.colour(number)}`, onclick: () => this.choose(number) },
       encoded ? h("div", { class: "picture" }, h("img", { src: `data:image/jpeg;base64,${encoded}`, alt: "", loading: "lazy" })) : null,
-      h("div", { class: "card-text" }, h("h3", { class: "card-title" }, this.chip(number), ` ${activity.label ?? t("report.activity", { number })}`), h("p", { class: "small soft" }, text),
+      h("div", { class: "card-text" }, h("h3", { class: "card-title two-lines" }, this.chip(number), ` ${activity.label ?? t("report.activity", { number })}`), h("p", { class: "small soft" }, text),
         h("div", { class: "presence", role: "img", "aria-label": t("report.in", { names: present.map(video => video.name).join(", ") }) }, ...videos.map(video => h("i", { title: video.name, class: present.includes(video) ? "on" : "" })))));
     this.cards.set(number, button);
     return h("li", {}, button);
@@ -134,11 +112,9 @@ export class Report {
     return rare.length ? h("p", { class: "soft small" }, t("report.rare", { n: rare.length, time: formatTime(rare.reduce((sum, activity) => sum + activity.total_s, 0)) })) : null;
   }
 
-  /** @param {number} number */
-  chip(number) { return h("span", { class: "number-chip", style: `background: ${this.colour(number)}` }, number); }
+  chip(/** @type {number} */ number) { return h("span", { class: "number-chip", style: `background: ${this.colour(number)}` }, number); }
 
-  /** @param {number[]} numbers */
-  named(numbers) {
+  named(/** @type {number[]} */ numbers) {
     return numbers.flatMap((number, i) => [i ? (i === numbers.length - 1 ? ` ${t("report.and")} ` : ", ") : "", this.chip(number), this.data.activities[number - 1].label ? ` ${this.label(number)}` : ""]);
   }
 

@@ -2,7 +2,7 @@
 // The folder report as a view of the page.
 import { getJson } from "../api.js";
 import { fill, h } from "../dom.js";
-import { addressWith } from "../store.js";
+import { addressWith, momentAddress } from "../store.js";
 import { t } from "../texts.js";
 import { chosenChips, chosenFilters } from "./facets.js";
 import { Report } from "./report.js";
@@ -12,7 +12,7 @@ const waiting = h("p", { class: "empty", role: "status" }, t("report.waiting"));
 const root = h("section", { id: "report", class: "stack", hidden: true, "aria-labelledby": "report-title" },
   h("div", { class: "bar" }, h("h1", { id: "report-title", class: "grow" }, t("report.title")), back), chosen, waiting, body);
 
-/** @type {import("../app.js").View} */
+/** @type {View} */
 export const reportView = {
   root,
   async show(address, isCurrent) {
@@ -25,7 +25,7 @@ export const reportView = {
     try {
       const data = await getJson(`report?${new URLSearchParams(filters)}`);
       if (!isCurrent()) return;
-      new Report(data, (video, time) => video.id ? `#${new URLSearchParams({ v: video.id, t: time.toFixed(1) })}` : null).draw(body);
+      new Report(data, (video, time) => video.id ? momentAddress(video.id, time) : null).draw(body);
     } finally { waiting.hidden = true; }
   },
   hide() { fill(body); },

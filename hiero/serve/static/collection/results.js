@@ -7,17 +7,15 @@ import { store } from "../store.js";
 import { t } from "../texts.js";
 import { momentCard } from "./cards.js";
 
-/** @typedef {import("./cards.js").Hit} Hit */
-
 const NUM_HITS = 40;
 const NUM_GUESSES = 12;
 
 const title = h("h1", { id: "results-title" }), status = h("p", { id: "results-status", class: "soft small", role: "status", "aria-live": "polite" });
-const groups = h("div", { id: "hits", class: "groups" });
+const groups = h("div", { id: "hits", class: "groups cards" });
 const nothing = h("div", { id: "nothing", class: "empty", hidden: true });
 const root = h("section", { id: "results", class: "stack", hidden: true, "aria-labelledby": "results-title" }, h("div", {}, title, status), nothing, groups);
 
-/** @type {import("../app.js").View} */
+/** @type {View} */
 export const resultsView = {
   root,
   async show({ q }, isCurrent) {
@@ -26,7 +24,7 @@ export const resultsView = {
     if (!isCurrent()) return;
     document.title = `${q} · hiero`;
     root.hidden = false;
-    const likely = hits.filter(hit => hit.probability >= (store.server?.search_threshold ?? 0));
+    const likely = hits.filter(store.isLikely);
     title.textContent = t(likely.length ? "results.title" : "results.nothing", { text: q });
     showHits(likely, q);
     nothing.hidden = likely.length > 0;
@@ -53,14 +51,8 @@ function showNothing(hits, q) {
   fill(nothing, icon("search"), h("p", {}, t("results.advice")), button);
 }
 
-/**
- * Videos in the order of their best moments, which come first in each.
- * @param {Hit[]} hits
- * @returns {{ video: string, hits: Hit[] }[]}
- */
+/** Videos in the order of their best moments, which come first in each. @param {Hit[]} hits */
 export function groupByVideo(hits) {
-  /** @type {Map<string, Hit[]>} */
-  const byVideo = new Map();
-  for (const hit of [...hits].sort((a, b) => b.probability - a.probability)) byVideo.set(hit.video, [...(byVideo.get(hit.video) ?? []), hit]);
-  return [...byVideo].map(([video, moments]) => ({ video, hits: moments }));
+  const sorted = [...hits].sort((a, b) => b.probability - a.probability);
+  return [...Map.groupBy(sorted, hit => hit.video)].map(([video, moments]) => ({ video, hits: moments }));
 }

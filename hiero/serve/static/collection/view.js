@@ -16,21 +16,20 @@ const SORT = /** @type {const} */ (["added", "name", "date", "length", "steps", 
 const DESCENDING = new Set(["date", "length", "steps", "state"]);
 
 const state = {
-  /** @type {import("./cards.js").Video[]} */ videos: [],
+  /** @type {ListedVideo[]} */ videos: [],
   total: 0,
   unread: 0,
   request: 0,  // number of the last request; earlier responses are ignored
-  isLearning: false,
 };
 
 const adding = new Adding(() => refresh());
-const jobs = new JobPanel(onJobs, () => load());
+const jobs = new JobPanel(render, () => { load(); showLearned(); });
 const root = h("section", { id: "list", class: "collection", hidden: true, "aria-labelledby": "list-title" },
   h("div", { id: "collection-head", class: "collection-head" },
     h("div", { class: "bar" }, h("h1", { id: "list-title" }, t("collection.title")), h("span", { id: "list-status", class: "soft small", role: "status", "aria-live": "polite" })),
     h("div", { class: "bar end" },
-      h("button", { id: "learn", type: "button", class: "button", title: t("learn.explain"), hidden: true, onclick: learn }, icon("pencil"), t("learn.button")),
-      h("button", { id: "read-all", type: "button", class: "button", hidden: true, onclick: readAll }),
+      h("button", { id: "learn", type: "button", class: "button", title: t("learn.explain"), hidden: true, onclick: (/** @type {any} */ { target }) => { target.closest("button").disabled = true; start("learn"); } }, icon("pencil"), t("learn.button")),
+      h("button", { id: "read-all", type: "button", class: "button", hidden: true, onclick: () => start(`read?${new URLSearchParams(filters())}`) }),
       h("a", { id: "compare", class: "button", hidden: true }, icon("film"), t("collection.compare")), adding.folderButton, adding.button)),
   adding.root, jobs.root, h("div", { id: "learned-place" }), h("div", { id: "welcome-place" }),
   h("div", { id: "collection-body", class: "collection-body" },
@@ -46,7 +45,7 @@ const root = h("section", { id: "list", class: "collection", hidden: true, "aria
       h("p", { id: "no-videos", class: "empty", hidden: true }),
       h("p", { class: "center" }, h("button", { id: "more", type: "button", class: "button", hidden: true, onclick: () => load(state.videos.length) }, t("collection.more"))))));
 
-/** @type {import("../app.js").View} */
+/** @type {View} */
 export const collectionView = {
   root,
   async show({ q, filter }, isCurrent) {
@@ -110,7 +109,7 @@ function showCards() {
   const cards = state.videos.map(video => {
     const job = jobs.jobs.get(video.id), known = old.get(video.id), key = JSON.stringify([video, job]);
     if (known?.dataset.key === key) return known;
-    const card = videoCard(video, job, store.canEdit ? readOne : null);
+    const card = videoCard(video, job, store.canEdit ? () => start(`videos/${video.id}/read`) : null);
     card.dataset.key = key;
     return card;
   });
@@ -119,30 +118,12 @@ function showCards() {
   if (focused && !list.contains(document.activeElement)) list.querySelector(`[data-id="${focused}"] a`)?.focus();
 }
 
-function onJobs() {
-  render();
-  const isLearning = jobs.jobs.has(LEARNING);
-  if (state.isLearning && !isLearning) showLearned();
-  state.isLearning = isLearning;
-}
-
-/** @param {import("./cards.js").Video} video */
-async function readOne(video) {
-  await withErrors(() => sendJson("POST", `videos/${video.id}/read`));
-  await jobs.load();
-}
-
-async function readAll() {
+/** Starts jobs, and shows them. @param {string} path */
+async function start(path) {
   await withErrors(async () => {
-    const { started } = await sendJson("POST", `read?${new URLSearchParams(filters())}`);
-    toast(t("collection.started", { n: started }));
+    const { started } = await sendJson("POST", path);
+    if (started !== undefined) toast(t("collection.started", { n: started }));
   });
-  await jobs.load();
-}
-
-async function learn() {
-  find("#learn").disabled = true;
-  await withErrors(() => sendJson("POST", "learn"));
   await jobs.load();
 }
 

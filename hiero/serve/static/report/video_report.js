@@ -2,21 +2,14 @@
 // A report of one video as a single file. It plays the video if that is in the same folder, lists the chapters, and
 // answers prepared questions without a server. It uses the components of the video view.
 import { fill, h, icon } from "../dom.js";
-import { formatSpan, formatTime } from "../format.js";
+import { describeStep, formatTime } from "../format.js";
 import { t } from "../texts.js";
 import { Answers } from "../video/answers.js";
 import { Chapters } from "../video/chapters.js";
+import { Matrix } from "../video/matrix.js";
 import { Player } from "../video/player.js";
 import { indexSteps, mergeSpeech, stepAt } from "../video/steps.js";
 import { Timeline } from "../video/timeline.js";
-import { drawSquares } from "./similarity.js";
-
-/**
- * @typedef {import("../video/types.js").Step & { words: [string, number][], picture?: string | null }} ReportStep
- * @typedef {{ name: string, model: string, duration_s: number, levels: ReportStep[][], questions: import("../video/types.js").Answer[],
- *   speech: import("../video/types.js").Utterance[], matrix: { size: number, values: string },
- *   files: { name: string, places: string[], start_s: number, duration_s: number }[] }} ReportData
- */
 
 const MIN_MATCH = 0.25;  // share of the words of a question that a label must have
 const MIN_LENGTH = 3;  // letters of a word that is looked for
@@ -25,17 +18,11 @@ const NUM_ANSWERS = 6;
 /** The words of a text without endings, so that "cutting" finds "cut", and without short words. @param {string} text */
 export const stems = text => text.split(/[^\p{L}\p{N}]+/u).filter(word => word.length >= MIN_LENGTH).map(word => word.toLowerCase().normalize("NFKD").replace(/(ing|es|s|ed)$/, ""));
 
-/**
- * The share of asked words that a text has.
- * @param {string[]} asked @param {string[]} words
- */
+/** The share of asked words that a text has. @param {string[]} asked @param {string[]} words */
 const shareOf = (asked, words) => asked.filter(word => words.some(other => other.startsWith(word))).length / Math.max(1, asked.length);
 
-/**
- * An answer without the video itself: a prepared one, or the steps whose likely names or speech have the words.
- * @param {ReportData} data @param {string} text
- * @returns {import("../video/types.js").Answer}
- */
+// An answer without the video itself: a prepared one, or the steps whose likely names or speech have the words.
+/** @param {VideoReportData} data @param {string} text @returns {Answer} */
 export function answer(data, text) {
   const prepared = data.questions.find(({ query }) => query.toLowerCase() === text.trim().toLowerCase());
   if (prepared) return prepared;
@@ -58,31 +45,20 @@ export function answer(data, text) {
 class LocalPlayer extends Player {
   attempt = 0;
 
-  /** @param {number} part @param {number} time @param {boolean} resume */
-  openPart(part, time, resume) {
-    Object.assign(this, { part, target: time, resume });
-    const { places } = /** @type {any} */ (this.files[part]);
-    this.element.src = places[Math.min(this.attempt, places.length - 1)];
-    this.element.load();
-  }
+  placesOf(/** @type {number} */ part) { return /** @type {VideoReportData["files"]} */ (this.files)[part]?.places ?? []; }
+
+  sourceOf(/** @type {number} */ part) { return this.placesOf(part)[this.attempt] ?? this.placesOf(part).at(-1) ?? ""; }
 
   /** Tries the next place. Returns whether there is one. */
   retry() {
-    const { places } = /** @type {any} */ (this.files[this.part] ?? { places: [] });
-    if (++this.attempt >= places.length) return false;
+    if (++this.attempt >= this.placesOf(this.part).length) return false;
     this.openPart(this.part, this.target ?? 0, this.resume);
     return true;
-  }
-
-  /** @param {{ start_s: number, end_s: number }} span */
-  clip({ start_s, end_s }) {
-    const { part, inFile } = this.locate(start_s);
-    return this.element.hidden ? null : { src: this.element.src.split("#")[0], start_s: inFile, end_s: inFile + end_s - start_s, part };
   }
 }
 
 export class VideoReport {
-  /** @param {ReportData} data @param {HTMLElement} root */
+  /** @param {VideoReportData} data @param {HTMLElement} root */
   constructor(data, root) {
     this.data = data;
     this.root = root;
@@ -110,16 +86,15 @@ export class VideoReport {
     form.onsubmit = (/** @type {Event} */ event) => { event.preventDefault(); this.ask(this.query.value.trim()); };
     const about = [formatTime(data.duration_s), t("count.steps", { n: this.finest.length }), t("offline.model", { model: data.model })].join(" · ");
     return h("div", { class: "stack" }, h("div", { class: "video-head" }, h("div", { class: "grow" }, h("h1", { id: "name" }, data.name), h("p", { id: "about", class: "soft small" }, about)), form),
-      data.questions.length ? h("div", { id: "questions", class: "bar" }, h("span", { class: "soft small" }, t("offline.ask")), ...data.questions.map(({ query }) => h("button", { type: "button", class: "chip", onclick: () => this.ask(query) }, icon("search"), query))) : null);
+      data.questions.length ? h("div", { id: "questions", class: "filters" }, h("span", { class: "soft small" }, t("offline.ask")), ...data.questions.map(({ query }) => h("button", { type: "button", class: "chip", onclick: () => this.ask(query) }, icon("search"), query))) : null);
   }
 
   backButton() { return h("button", { id: "back", type: "button", class: "button quiet", onclick: () => this.ask("") }, t("offline.chapters")); }
 
   similarity() {
-    const canvas = h("canvas", { id: "matrix", role: "img", "aria-label": t("matrix.label") });
-    const details = h("details", { id: "sees", class: "panel fold" }, h("summary", {}, t("matrix.title")), h("p", { class: "soft" }, t("offline.sees_text")), canvas);
-    details.addEventListener("toggle", () => drawSquares(canvas, this.data.matrix, this.finest, this.data.duration_s));
-    return details;
+    this.matrix = new Matrix({ onSeek: time => this.seek(time), pictureUrl: time => this.pictureAt(time) });
+    this.matrix.showSteps(this.hierarchy);
+    return h("details", { id: "sees", class: "panel fold", ontoggle: () => this.matrix?.showBytes(this.data.matrix) }, h("summary", {}, t("matrix.title")), this.matrix.root);
   }
 
   /** @param {Record<"chapters" | "answers" | "timeline", HTMLElement>} parts */
@@ -136,7 +111,7 @@ export class VideoReport {
     });
     this.answers = new Answers(parts.answers, {
       onChoose: match => { this.seek(match.start_s); this.player?.play(); }, onAsk: text => this.ask(text), onShowAll: nothing, pictureUrl: time => this.pictureAt(time),
-      clipOf: match => data.files.length === 1 ? this.player?.clip(match) ?? null : null,
+      clipOf: match => this.screen.hidden ? null : this.player?.clip(match) ?? null,
     });
     const speech = mergeSpeech(data.speech, data.duration_s);
     this.timeline.show({ hierarchy: this.hierarchy, entries: this.entries, files: data.files, extraRows: speech.length ? [{ name: t("row.speech"), kind: "speech", steps: speech }] : [] });
@@ -145,7 +120,7 @@ export class VideoReport {
 
   open() {
     this.screen.addEventListener("error", () => { if (!this.player?.retry()) this.showStills(); });
-    if (this.data.files.every(({ places }) => places.length)) this.player?.open("", this.data.files); else this.showStills();
+    if (this.data.files.every(({ places }) => places.length)) this.player?.open(this.data.name, this.data.files); else this.showStills();
     this.showTime(0);
   }
 
@@ -156,22 +131,20 @@ export class VideoReport {
     this.showTime(this.time);
   }
 
-  /** @param {number} time */
-  pictureAt(time) {
+  pictureAt(/** @type {number} */ time) {
     const { picture } = this.finest.length ? /** @type {ReportStep} */ (stepAt(this.finest, time)) : { picture: null };
     return picture ? `data:image/jpeg;base64,${picture}` : null;
   }
 
-  /** @param {number} time */
-  seek(time) {
+  seek(/** @type {number} */ time) {
     if (!this.screen.hidden && this.player) this.player.currentTime = time;
     this.showTime(time);
   }
 
-  /** @param {number} time */
-  showTime(time) {
+  showTime(/** @type {number} */ time) {
     this.time = time;
     this.timeline?.showTime(time);
+    this.matrix?.showTime(time);
     const entry = this.finest.length ? this.entries.get(stepAt(this.finest, time).id) : undefined;
     if (entry) { this.chapters?.showCurrent(entry.step.id); this.showNow(entry); }
     if (!this.screen.hidden) return;
@@ -180,12 +153,7 @@ export class VideoReport {
     if (picture && this.still.src !== picture) this.still.src = picture;
   }
 
-  /** @param {import("../video/types.js").StepEntry} entry */
-  showNow({ title, step }) {
-    const { files } = this.data, file = files.findLast(other => other.start_s <= step.start_s + 1e-6);
-    const place = files.length > 1 && file ? ` · ${t("now.file", { file: file.name, time: formatTime(step.start_s - file.start_s) })}` : "";
-    this.now.textContent = `${title} · ${formatSpan(step)}${place}`;
-  }
+  showNow(/** @type {StepEntry} */ entry) { this.now.textContent = describeStep(entry, this.data.files); }
 
   /** @param {string} text without a text, the chapters come back */
   ask(text) {

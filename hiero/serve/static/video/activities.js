@@ -4,29 +4,25 @@ import { fill, h, icon } from "../dom.js";
 import { formatTime, threadColour } from "../format.js";
 import { t } from "../texts.js";
 
-/** @typedef {ReturnType<typeof import("./steps.js").repeatedActivities>[number]} Activity */
-
 export class Activities {
-  /** @param {HTMLElement} root @param {{ onFilter: (activity: Activity | "person" | null) => void, onPlay: (activity: Activity) => void }} events */
+  /** @type {number | "person" | null} */ chosen = null;
+  /** @type {Repeated[]} */ activities = [];
+  numChanged = 0;
+
+  /** @param {HTMLElement} root @param {{ onFilter: (activity: Repeated | "person" | null) => void, onPlay: (activity: Repeated) => void }} events */
   constructor(root, events) {
     this.root = root;
     this.events = events;
-    /** @type {number | "person" | null} */
-    this.chosen = null;
-    /** @type {Activity[]} */
-    this.activities = [];
-    this.numChanged = 0;
   }
 
-  /** @param {Activity[]} activities @param {number} numChanged steps that a person changed */
+  /** @param {Repeated[]} activities @param {number} numChanged steps that a person changed */
   show(activities, numChanged) {
     Object.assign(this, { activities, numChanged });
     const isGone = this.chosen === "person" ? !numChanged : !activities.some(({ activity }) => activity === this.chosen);
     if (this.chosen !== null && isGone) this.choose(null); else this.render();
   }
 
-  /** @param {number | "person" | null} chosen */
-  choose(chosen) {
+  choose(/** @type {number | "person" | null} */ chosen) {
     this.chosen = chosen;
     this.render();
     this.events.onFilter(chosen === "person" ? "person" : this.activities.find(({ activity }) => activity === chosen) ?? null);

@@ -1,16 +1,9 @@
 // @ts-check
 // Questions and their answers: a picture, the time, and how sure hiero is. Data goes in, events come out.
 import { fill, h, icon } from "../dom.js";
-import { certainty, formatSpan, percent } from "../format.js";
+import { formatSpan } from "../format.js";
+import { evidence, playOnHover, sureMeter } from "../moments.js";
 import { t } from "../texts.js";
-import { playOnHover } from "./preview.js";
-
-/** @typedef {import("./types.js").Answer} Answer @typedef {import("./types.js").Match} Match */
-/**
- * @typedef {{ text: string, answer: Answer, showsAll: boolean }} Question
- * @typedef {{ onChoose: (match: Match) => void, onAsk: (text: string) => void, onShowAll: (question: Question) => void, pictureUrl: (time: number) => string | null,
- *   clipOf: (match: Match) => { src: string, start_s: number, end_s: number } | null }} AnswerEvents
- */
 
 const MIN_SHOWN = 0.1;  // probability of an answer beside the best one, as ANSWER_THRESHOLD in hiero/types.py
 
@@ -30,8 +23,7 @@ export class Answers {
     fill(this.root, question ? this.createAnswer(question) : h("p", { class: "soft" }, t("answers.none")), this.createSuggestions(question, suggestions));
   }
 
-  /** @param {Question} question */
-  createAnswer(question) {
+  createAnswer(/** @type {Question} */ question) {
     const { text, answer } = question, matches = shownMatches(question);
     const title = answer.present ? t("answers.title", { text }) : t("answers.absent", { text });
     const showAll = h("button", { type: "button", id: "answers-all", class: "button", hidden: matches.length === answer.matches.length, onclick: () => this.events.onShowAll(question) }, answer.present ? t("answers.show_more") : t("answers.show_guesses"));
@@ -44,12 +36,11 @@ export class Answers {
   /** @param {Match} match @param {number} rank */
   createMatch(match, rank) {
     const url = this.events.pictureUrl((match.start_s + match.end_s) / 2), frame = h("span", { class: "picture" }, url ? h("img", { src: url, alt: "" }) : null);
-    const quote = match.quote ? h("span", { class: "small soft ellipsis" }, `“${match.quote}”`) : null;
     const button = h("button", { type: "button", class: "answer", "aria-pressed": "false" }, frame,
       h("span", { class: "chapter-text" },
         h("strong", { class: "number" }, formatSpan(match)),
-        h("span", { class: "sure", style: `--sure:${match.probability}` }, h("i", { "aria-hidden": "true" }), h("span", { class: "small" }, `${certainty(match.probability)} · ${percent(match.probability)}`)),
-        match.rests_on ? h("span", { class: "small soft" }, t("answers.rests_on", { evidence: match.rests_on })) : null, quote),
+        sureMeter(match.probability),
+        evidence(match)),
       rank === 0 ? h("span", { class: "badge accent" }, t("answers.best")) : null);
     button.onclick = () => {
       for (const other of this.root.querySelectorAll(".answer")) other.setAttribute("aria-pressed", String(other === button));

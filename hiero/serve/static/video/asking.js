@@ -5,43 +5,32 @@ import { $, fill, h } from "../dom.js";
 import { changeAddress } from "../store.js";
 import { Answers, shownMatches } from "./answers.js";
 
-/** @typedef {import("./answers.js").Question} Question */
-
 const NUM_MATCHES = 5, MAX_QUESTIONS = 6;
 const SEPARATOR = "\n";
 
 export class Asking {
-  /** @param {HTMLElement} root @param {import("./answers.js").AnswerEvents & { onQuestions: (questions: Question[]) => void, onBest: (match: import("./types.js").Match) => void }} events */
+  /** @type {Question[]} the newest is the last */ questions = [];
+  /** @type {string[]} */ suggestions = [];
+  video = "";
+
+  /** @param {HTMLElement} root @param {AnswerEvents & { onQuestions: (questions: Question[]) => void, onBest: (match: Match) => void }} events */
   constructor(root, events) {
     this.events = events;
     this.answers = new Answers(root, { ...events, onShowAll: question => { question.showsAll = true; this.render(); } });
-    /** @type {Question[]} the newest is the last */
-    this.questions = [];
-    /** @type {string[]} */
-    this.suggestions = [];
-    this.video = "";
   }
 
   /** @param {string} video @param {string[]} suggestions */
   open(video, suggestions) {
     if (video !== this.video) this.questions = [];
-    this.video = video;
-    this.suggestions = suggestions;
+    Object.assign(this, { video, suggestions });
     fill($("suggestions"), ...suggestions.map(value => h("option", { value })));
     this.render();
   }
 
-  close() {
-    this.video = "";
-    this.questions = [];
-    fill($("suggestions"));
-    this.render();
-  }
+  close() { this.open("", []); }
 
-  /**
-   * Asks what the address says: `q`, and earlier questions in `also`. Goes to the best answer of a new question.
-   * @param {Record<string, string>} address @param {() => boolean} isCurrent
-   */
+  // Asks what the address says: `q`, and earlier questions in `also`. Goes to the best answer of a new question.
+  /** @param {Address} address @param {() => boolean} isCurrent */
   async show({ q, also, t }, isCurrent) {
     if (!q) { this.questions = []; this.render(); return; }
     const texts = [...(also ?? "").split(SEPARATOR).filter(Boolean), ...this.questions.map(({ text }) => text)].filter(text => text !== q);
@@ -68,8 +57,7 @@ export class Asking {
     changeAddress({ q, also: texts.join(SEPARATOR) || null }, true);
   }
 
-  /** @param {string} text */
-  remove(text) {
+  remove(/** @type {string} */ text) {
     this.questions = this.questions.filter(question => question.text !== text);
     this.remember();
     $("query").value = this.questions.at(-1)?.text ?? "";

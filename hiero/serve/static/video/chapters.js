@@ -5,31 +5,23 @@ import { formatSpan, threadColour } from "../format.js";
 import { t } from "../texts.js";
 import { chapterTree } from "./steps.js";
 
-/** @typedef {import("./types.js").StepEntry} StepEntry @typedef {import("./steps.js").Chapter} Chapter */
-/**
- * @typedef {{ onChoose: (entry: StepEntry) => void, onRename: (id: string, box: DOMRect) => void, canEdit: () => boolean,
- *   pictureUrl: (entry: StepEntry) => string | null }} ChapterEvents
- */
-
 const MAX_OPEN = 80;  // with more steps only the groups that are played are open
 
 export class Chapters {
+  /** @type {Map<string, { row: HTMLElement, item: HTMLElement, details: HTMLDetailsElement | null, parent: string | null, chapter: Chapter }>} */ rows = new Map();
+  /** @type {string | null} */ currentId = null;
+  /** @type {string | null} */ selectedId = null;
+
   /** @param {HTMLElement} root @param {ChapterEvents} events */
   constructor(root, events) {
     this.root = root;
     this.events = events;
-    /** @type {Map<string, { row: HTMLElement, item: HTMLElement, details: HTMLDetailsElement | null, parent: string | null, chapter: Chapter }>} */
-    this.rows = new Map();
-    /** @type {string | null} */
-    this.currentId = null;
-    /** @type {string | null} */
-    this.selectedId = null;
     this.root.addEventListener("keydown", event => this.onKey(event));
   }
 
   clear() { this.rows.clear(); this.currentId = this.selectedId = null; this.root.replaceChildren(); }
 
-  /** @param {import("./types.js").Hierarchy} hierarchy @param {Map<string, StepEntry>} entries */
+  /** @param {Hierarchy} hierarchy @param {Entries} entries */
   show(hierarchy, entries) {
     const top = this.root.scrollTop, shut = new Set([...this.rows].filter(([, { details }]) => details && !details.open).map(([id]) => id));
     const isNew = this.rows.size === 0, isLong = (hierarchy.levels.at(-1)?.steps.length ?? 0) > MAX_OPEN;
@@ -63,7 +55,7 @@ export class Chapters {
     },
     h("span", { class: "picture" }, image),
     h("span", { class: "chapter-text" },
-      h("span", { class: "chapter-title" }, h("span", { class: "name" }, title), step.origin === "person" ? h("span", { class: "edited", title: t("chapters.by_person") }, icon("pencil"), h("span", { class: "hidden" }, t("chapters.by_person"))) : null),
+      h("span", { class: "chapter-title" }, h("span", { class: "name two-lines" }, title), step.origin === "person" ? h("span", { class: "edited", title: t("chapters.by_person") }, icon("pencil"), h("span", { class: "hidden" }, t("chapters.by_person"))) : null),
       h("span", { class: "soft small number" }, isGroup ? `${formatSpan(step)} · ${t("count.steps", { n: countLeaves(chapter) })}` : formatSpan(step))));
   }
 
@@ -73,8 +65,7 @@ export class Chapters {
     return this.rows.get(id) ?? [...this.rows.values()].find(({ chapter }) => chapter.chain.includes(id));
   }
 
-  /** @param {string | null} id */
-  select(id) {
+  select(/** @type {string | null} */ id) {
     this.find(this.selectedId)?.row.classList.remove("selected");
     this.selectedId = id;
     const found = this.find(id);
@@ -82,10 +73,7 @@ export class Chapters {
     return found;
   }
 
-  /**
-   * Marks the step that is played, and the groups that it is in, and scrolls to it.
-   * @param {string} id @param {boolean} scroll
-   */
+  /** Marks the step that is played, and the groups that it is in, and scrolls to it. @param {string} id @param {boolean} scroll */
   showCurrent(id, scroll = true) {
     if (id === this.currentId) return;
     for (const marked of this.root.querySelectorAll("[aria-current], .within")) { marked.removeAttribute("aria-current"); marked.classList.remove("within"); }
@@ -118,8 +106,7 @@ export class Chapters {
     }
   }
 
-  /** @param {string} id */
-  rename(id) {
+  rename(/** @type {string} */ id) {
     const name = this.find(id)?.row.querySelector(".chapter-title");
     if (name && this.events.canEdit()) this.events.onRename(id, name.getBoundingClientRect());
   }

@@ -1,12 +1,12 @@
 // @ts-check
-// The elements of the video view.
+// The elements of the video view, and its buttons: editing, the zoom, the number of steps, and exporting.
 import { h, icon } from "../dom.js";
+import { toast } from "../shell.js";
+import { addressWith, changeAddress } from "../store.js";
 import { t } from "../texts.js";
 import { createConflictDialog } from "./saves.js";
-import { createEditTools, createSlider, createZoomTools } from "./toolbar.js";
 
-/** @param {import("./toolbar.js").Commands & { link: () => void, recut: (k: number) => void, tab: (name: "chapters" | "answers") => void }} commands */
-export function createLayout(commands) {
+export function createLayout(/** @type {Commands} */ commands) {
   const parts = {
     name: h("h1", { id: "name" }),
     editing: h("p", { id: "editing", class: "soft small", role: "status", "aria-live": "polite" }),
@@ -23,8 +23,7 @@ export function createLayout(commands) {
     now: h("p", { id: "now", class: "number ellipsis" }),
     timeline: h("div", { id: "timeline", class: "timeline" }),
     saved: h("p", { id: "saved", class: "soft small", role: "status", "aria-live": "polite" }),
-    matrix: h("canvas", { id: "matrix", tabIndex: 0, role: "img", "aria-label": t("matrix.label") }),
-    sees: h("details", { id: "sees", class: "panel fold" }),
+    sees: h("details", { id: "sees", class: "panel fold" }, h("summary", {}, t("matrix.title"))),
     history: h("details", { id: "history", class: "panel fold", hidden: true }),
     saves: h("ol", { id: "saves", class: "stack" }),
     same: h("section", { id: "same-section", class: "stack", hidden: true, "aria-labelledby": "same-title" }),
@@ -35,7 +34,6 @@ export function createLayout(commands) {
       h("div", { class: "screen" }, parts.player, parts.still),
       createSide(parts, commands.tab)),
     createTimelinePanel(parts, commands), createConflictDialog(), parts.same, parts.sees, parts.history);
-  parts.sees.append(h("summary", {}, t("matrix.title")), h("p", { class: "soft" }, t("matrix.hint")), parts.matrix);
   parts.history.append(h("summary", {}, t("history.title")), parts.saves);
   return { root, ...parts };
 }
@@ -66,8 +64,57 @@ function createSide(parts, onTab) {
     h("div", { id: "panel-answers", class: "side-panel", role: "tabpanel", "aria-labelledby": "tab-answers", hidden: true }, parts.answers));
 }
 
-/** @param {any} parts @param {import("./toolbar.js").Commands} commands */
+/** @param {any} parts @param {Commands} commands */
 const createTimelinePanel = (parts, commands) => h("div", { class: "panel timeline-panel" },
   h("div", { class: "timeline-head" }, parts.now, parts.editTools, h("span", { class: "grow" }), parts.slider, createZoomTools(commands)),
   parts.timeline,
   h("div", { class: "bar timeline-foot" }, h("p", { id: "timeline-keys", class: "soft small keys-only grow" }, t("timeline.keys")), parts.saved));
+
+/** @param {Parameters<typeof icon>[0]} name @param {string} id @param {string} label @param {() => void} onclick @param {string} [key] @param {string} [text] */
+const tool = (name, id, label, onclick, key = "", text = "") => h("button", { type: "button", id, class: `button ${text ? "" : "square"}`, title: key ? `${label} (${key})` : label, onclick },
+  icon(name), text ? h("span", {}, text) : h("span", { class: "hidden" }, label));
+
+const createEditTools = (/** @type {Commands} */ commands) => h("div", { id: "edit-tools", class: "bar", role: "group", "aria-label": t("tools.edit") },
+  tool("pencil", "rename", t("tools.rename_hint"), commands.rename, "F2", t("tools.rename")),
+  tool("split", "split", t("tools.split_hint"), commands.split, "S", t("tools.split")),
+  tool("merge", "merge", t("tools.merge_hint"), commands.merge, "M", t("tools.merge")),
+  h("button", { id: "earlier", type: "button", class: "button", title: t("tools.earlier_hint"), "aria-label": t("tools.earlier_hint"), onclick: commands.earlier }, t("tools.earlier")),
+  h("button", { id: "later", type: "button", class: "button", title: t("tools.later_hint"), "aria-label": t("tools.later_hint"), onclick: commands.later }, t("tools.later")),
+  tool("undo", "undo", t("tools.undo"), commands.undo, "Ctrl Z"),
+  tool("redo", "redo", t("tools.redo"), commands.redo, "Ctrl Shift Z"),
+  h("button", { id: "revert", type: "button", class: "button quiet", hidden: true, onclick: commands.revert }, t("tools.revert")));
+
+const createZoomTools = (/** @type {Commands} */ commands) => h("div", { class: "bar zoom", role: "group", "aria-label": t("tools.zoom") },
+  tool("minus", "zoom-out", t("tools.zoom_out"), commands.zoomOut, "-"), tool("plus", "zoom-in", t("tools.zoom_in"), commands.zoomIn, "+"), tool("fit", "zoom-fit", t("tools.fit"), commands.fit, "0"));
+
+/** @param {(k: number) => void} onChange called when the slider rests */
+function createSlider(onChange) {
+  const slider = h("input", { id: "k", type: "range", min: 1, max: 40, value: 8 }), output = h("output", { id: "k-now", class: "number" });
+  let timer = 0;
+  slider.oninput = () => { output.value = slider.value; clearTimeout(timer); timer = setTimeout(() => onChange(Number(slider.value)), 120); };
+  return h("label", { class: "check slider", for: "k" }, h("span", {}, t("level.only"), " ", output), slider);
+}
+
+/** A button with a menu of formats. @param {(format: string) => string} urlOf @param {string[]} formats */
+export function createExport(urlOf, formats) {
+  const links = formats.map(name => h("a", { href: urlOf(name), download: "", dataset: { format: name } }, h("span", {}, FORMATS[name] ?? name), h("span", { class: "soft small" }, name)));
+  const menu = h("div", { class: "items", popover: "auto", onclick: () => menu.hidePopover() }, ...links);
+  const button = h("button", { type: "button", class: "button", popoverTargetElement: menu }, icon("download"), h("span", { class: "label" }, t("tools.export")), icon("down"));
+  return h("div", { id: "export", class: "menu" }, button, menu);
+}
+
+/** @type {Record<string, string>} the names that people know formats by */
+const FORMATS = { vtt: "WebVTT", srt: "SubRip", ffmetadata: "ffmpeg", youtube: "YouTube", otio: "OpenTimelineIO", edl: "EDL", elan: "ELAN", csv: "CSV", parquet: "Parquet",
+  activitynet: "ActivityNet", labelstudio: "Label Studio", fiftyone: "FiftyOne", cvat: "CVAT", via: "VIA", coco: "COCO" };
+
+// Copies a link to a moment. Without access to the clipboard, the link is shown and in the address bar.
+/** @param {number} time @param {(text: string) => void} notify */
+export async function copyLink(time, notify) {
+  changeAddress({ t: time.toFixed(1) }, true);
+  const address = new URL(addressWith({}), location.href).href;
+  try {
+    await navigator.clipboard.writeText(address);
+    notify(t("link.copied"));
+    toast(t("link.copied"));
+  } catch { notify(t("link.shown", { address })); }
+}

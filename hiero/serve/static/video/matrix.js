@@ -1,7 +1,10 @@
 // @ts-check
 // The similarity matrix in tiles, with the steps as squares. A click seeks to the moment; a thin line marks the present.
 import { fetchTile } from "../api.js";
-import { threadColour } from "../format.js";
+import { fill, h } from "../dom.js";
+import { formatSpan, stepTitle, threadColour } from "../format.js";
+import { t } from "../texts.js";
+import { stepAt } from "./steps.js";
 
 const TILE_SIZE = 128;  // as in video_routes.py
 const ZOOM = 2;  // at most 512 rows, in 4 tiles
@@ -9,20 +12,21 @@ const NUM_KEY_STEPS = 50;  // number of key presses to cross the video
 const SHARPNESS = 1024;  // pixels of the canvas, so that squares and the line are thin
 
 export class Matrix {
-  /** @param {HTMLCanvasElement} canvas @param {(time: number) => void} onSeek */
-  constructor(canvas, onSeek) {
-    this.canvas = canvas;
-    this.duration = 1;
-    this.time = 0;
-    /** @type {{ start_s: number, end_s: number, thread: number }[]} */
-    this.steps = [];
-    /** @type {HTMLCanvasElement | null} */
-    this.picture = null;
-    canvas.addEventListener("click", event => {
-      const box = canvas.getBoundingClientRect();
-      onSeek(this.duration * (event.clientX - box.left) / box.width);
-    });
-    canvas.addEventListener("keydown", event => {
+  /** @type {Step[]} */ steps = [];
+  /** @type {OffscreenCanvas | null} */ picture = null;
+  duration = 1;
+  time = 0;
+
+  /** @param {{ onSeek: (time: number) => void, pictureUrl: (time: number) => string | null }} events */
+  constructor({ onSeek, pictureUrl }) {
+    this.pictureUrl = pictureUrl;
+    this.canvas = h("canvas", { id: "matrix", tabIndex: 0, role: "img", "aria-label": t("matrix.label") });
+    this.pair = h("div", { class: "pair", "aria-live": "polite" });
+    this.root = h("div", { class: "matrix" }, this.canvas, h("div", { class: "stack" }, h("p", { class: "soft" }, t("matrix.hint")), this.pair));
+    const timeAt = (/** @type {number} */ place) => Math.min(this.duration, Math.max(0, this.duration * place / this.canvas.clientWidth));
+    this.canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => onSeek(timeAt(event.offsetX)));
+    this.canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.compare(timeAt(event.offsetY), timeAt(event.offsetX)));
+    this.canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
       event.preventDefault();
       event.stopPropagation();
@@ -31,36 +35,51 @@ export class Matrix {
     });
   }
 
-  /** @param {string} video @param {number} duration @param {() => boolean} isCurrent whether this video is still shown */
-  async show(video, duration, isCurrent = () => true) {
-    this.duration = duration;
+  /** Loads the matrix from the server. @param {string} video @param {() => boolean} isCurrent whether this video is still shown */
+  async show(video, isCurrent = () => true) {
     const first = await fetchTile(video, ZOOM, 0, 0);
     if (!first || !isCurrent()) return;
-    const numTiles = Math.ceil(first.cells / TILE_SIZE), picture = document.createElement("canvas");
-    picture.width = picture.height = first.cells;
-    const context = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
+    const numTiles = Math.ceil(first.cells / TILE_SIZE), picture = new OffscreenCanvas(first.cells, first.cells);
     for (let row = 0; row < numTiles; row++) {
       for (let column = 0; column <= row; column++) {  // the matrix is symmetric
         const tile = row + column === 0 ? first : await fetchTile(video, ZOOM, row, column);
         if (!tile || !isCurrent()) return;
-        const { image, transposed } = tileImages(tile);
-        context.putImageData(image, column * TILE_SIZE, row * TILE_SIZE);
-        context.putImageData(transposed, row * TILE_SIZE, column * TILE_SIZE);
+        paint(picture, tile, column * TILE_SIZE, row * TILE_SIZE);
       }
     }
-    this.picture = picture;
-    this.canvas.width = this.canvas.height = SHARPNESS;
-    this.draw();
+    this.showPicture(picture);
     this.canvas.dataset.ready = video;
   }
 
-  clear() { this.picture = null; this.steps = []; delete this.canvas.dataset.ready; }
+  /** Shows the matrix of a report. @param {{ size: number, values: string }} matrix one byte per cell in base 64 */
+  showBytes({ size, values }) {
+    const picture = new OffscreenCanvas(size, size);
+    paint(picture, { rows: size, columns: size, values: Uint8Array.from(atob(values), character => character.charCodeAt(0)) }, 0, 0);
+    this.showPicture(picture);
+  }
 
-  /** @param {{ start_s: number, end_s: number, thread: number }[]} steps */
-  showSteps(steps) { this.steps = steps; this.draw(); }
+  showPicture(/** @type {OffscreenCanvas} */ picture) {
+    this.picture = picture;
+    this.canvas.width = this.canvas.height = SHARPNESS;
+    this.draw();
+  }
 
-  /** @param {number} time */
-  showTime(time) { this.time = time; this.draw(); }
+  /** Shows the steps at two times side by side. @param {number} first @param {number} second */
+  compare(first, second) {
+    const steps = [stepAt(this.steps, first), stepAt(this.steps, second)], key = steps.map(step => step?.id).join(" ");
+    if (!this.steps.length || this.pair.dataset.key === key) return;
+    this.pair.dataset.key = key;
+    fill(this.pair, ...steps.map(step => {
+      const url = this.pictureUrl((step.start_s + step.end_s) / 2), title = stepTitle(step.label, this.steps.indexOf(step) + 1);
+      return h("figure", {}, h("div", { class: "picture" }, url ? h("img", { src: url, alt: "" }) : null), h("figcaption", {}, h("strong", {}, title), h("span", { class: "soft small number" }, formatSpan(step))));
+    }));
+  }
+
+  clear() { this.picture = null; this.steps = []; delete this.canvas.dataset.ready; fill(this.pair); delete this.pair.dataset.key; }
+
+  showSteps(/** @type {Hierarchy} */ { levels, duration_s }) { Object.assign(this, { steps: levels.at(-1)?.steps ?? [], duration: duration_s }); this.draw(); }
+
+  showTime(/** @type {number} */ time) { this.time = time; this.draw(); }
 
   draw() {
     const { picture, canvas, duration } = this;
@@ -80,16 +99,15 @@ export class Matrix {
   }
 }
 
-/** @param {{ rows: number, columns: number, values: Uint8Array }} tile */
-function tileImages({ rows, columns, values }) {
-  const image = new ImageData(columns, rows), transposed = new ImageData(rows, columns);
-  for (let y = 0; y < rows; y++) {
-    for (let x = 0; x < columns; x++) {
-      const value = values[y * columns + x];
-      const colour = [value * 0.82, Math.min(255, value * 0.92), Math.min(255, 50 + value * 0.8), 255];
-      image.data.set(colour, 4 * (y * columns + x));
-      transposed.data.set(colour, 4 * (x * rows + y));
-    }
-  }
-  return { image, transposed };
+// Paints a tile, and mirrored on the other side of the diagonal.
+/** @param {OffscreenCanvas} picture @param {{ rows: number, columns: number, values: Uint8Array }} tile @param {number} left @param {number} top */
+function paint(picture, { rows, columns, values }, left, top) {
+  const image = new ImageData(columns, rows), mirrored = new ImageData(rows, columns), context = picture.getContext("2d");
+  values.forEach((value, i) => {
+    const colour = [value * 0.82, Math.min(255, value * 0.92), Math.min(255, 50 + value * 0.8), 255];
+    image.data.set(colour, 4 * i);
+    mirrored.data.set(colour, 4 * (i % columns * rows + Math.floor(i / columns)));
+  });
+  context?.putImageData(image, left, top);
+  context?.putImageData(mirrored, top, left);
 }

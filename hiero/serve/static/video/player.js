@@ -4,16 +4,13 @@ import { fileUrl } from "../api.js";
 
 export class Player {
   /** @type {string | null} */ id = null;
-  /** @type {import("./types.js").VideoFile[]} */ files = [];
+  /** @type {VideoFile[]} */ files = [];
   part = 0;
   /** @type {number | null} start time in a file that is being opened, otherwise null */ target = null;
   resume = false;
 
-  /**
-   * @param {HTMLVideoElement} element
-   * @param {(time: number) => void} onTime called with the current time in seconds whenever it changes
-   * @param {(ratio: number) => void} onShape called with the width of the picture divided by its height
-   */
+  // onTime is called with the current time, onShape with the width of the picture divided by its height.
+  /** @param {HTMLVideoElement} element @param {(time: number) => void} onTime @param {(ratio: number) => void} onShape */
   constructor(element, onTime, onShape) {
     this.element = element;
     this.onTime = onTime;
@@ -48,14 +45,14 @@ export class Player {
     return { part, inFile: Math.max(0, time - (this.files[part]?.start_s ?? 0)) };
   }
 
-  /** The address of the file of a span, and the span in it. @param {{ start_s: number, end_s: number }} span */
+  /** The address of the file of a span, and the span in it. @param {Span} span */
   clip({ start_s, end_s }) {
     if (!this.id) return null;
     const { part, inFile } = this.locate(start_s);
-    return { src: fileUrl(this.id, part, this.files.length), start_s: inFile, end_s: inFile + end_s - start_s };
+    return { src: this.sourceOf(part), start_s: inFile, end_s: inFile + end_s - start_s };
   }
 
-  /** @param {string} id @param {import("./types.js").VideoFile[]} files in time order @param {number} time */
+  /** @param {string} id @param {VideoFile[]} files in time order @param {number} time */
   open(id, files, time = 0) {
     this.id = id;
     this.files = files;
@@ -71,12 +68,12 @@ export class Player {
 
   /** @param {number} part @param {number} time @param {boolean} resume */
   openPart(part, time, resume) {
-    this.part = part;
-    this.target = time;
-    this.resume = resume;
-    this.element.src = fileUrl(this.id ?? "", part, this.files.length);
+    Object.assign(this, { part, target: time, resume });
+    this.element.src = this.sourceOf(part);
     this.element.load();
   }
+
+  sourceOf(/** @type {number} */ part) { return fileUrl(this.id ?? "", part, this.files.length); }
 
   onLoaded() {
     const { target, resume, element } = this;

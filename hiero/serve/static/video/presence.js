@@ -2,7 +2,7 @@
 // Who else edits a video, and the history of its edits.
 import { changeOptions, fetchJson, getJson, sendJson } from "../api.js";
 import { fill, h } from "../dom.js";
-import { showError } from "../shell.js";
+import { withErrors } from "../shell.js";
 import { store } from "../store.js";
 import { t } from "../texts.js";
 
@@ -10,16 +10,12 @@ const PRESENCE_MS = 15000;
 
 /** Regularly tells the server that a video is open for editing, and shows who else has it open. */
 export class Presence {
-  /** @param {HTMLElement} root */
-  constructor(root) {
-    this.root = root;
-    this.timer = 0;
-    /** @type {string | null} */
-    this.video = null;
-  }
+  /** @type {string | null} */ video = null;
+  timer = 0;
 
-  /** @param {string} video */
-  watch(video) {
+  constructor(/** @type {HTMLElement} */ root) { this.root = root; }
+
+  watch(/** @type {string} */ video) {
     this.stop();
     if (!store.canEdit) return;
     this.video = video;
@@ -42,24 +38,20 @@ export class Presence {
   }
 }
 
-/**
- * Lists the saves of a video, each with a button that restores it.
- * @param {HTMLElement} root @param {string} id @param {{ version: () => string | null, onRestored: () => void }} options
- */
-export async function showHistory(root, id, { version, onRestored }) {
-  try {
+// Lists the saves of a video, each with a button that restores it.
+/** @param {HTMLElement} root @param {string} id @param {{ version: () => string | null, onRestored: () => void }} options */
+export function showHistory(root, id, { version, onRestored }) {
+  return withErrors(async () => {
     const saves = await getJson(`videos/${id}/history`);
     fill(root, ...saves.map((/** @type {any} */ save, /** @type {number} */ i) => {
       const when = new Date(save.saved_at * 1000).toLocaleString(), what = save.version ? t("count.steps", { n: save.num_steps }) : t("history.discarded");
       const restore = h("button", { type: "button", class: "button", "aria-label": t("history.restore_label", { when }) }, t("history.restore"));
-      restore.onclick = async () => {
-        try {
-          await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version()));
-          onRestored();
-        } catch (error) { showError(error); }
-      };
+      restore.onclick = () => withErrors(async () => {
+        await fetchJson(`videos/${id}/history/${save.id}`, changeOptions("POST", undefined, version()));
+        onRestored();
+      });
       return h("li", { class: "bar" }, h("span", { class: "grow" }, `${when} · ${save.user || t("history.file")} · ${what}`), store.canEdit && i ? restore : null);
     }));
     if (!saves.length) fill(root, h("li", {}, t("history.empty")));
-  } catch (error) { showError(error); }
+  });
 }

@@ -1,32 +1,23 @@
 // @ts-check
 // The selected step in other videos.
-import { getJson, thumbnailUrl } from "../api.js";
+import { getJson } from "../api.js";
+import { momentCard } from "../collection/cards.js";
 import { fill, h } from "../dom.js";
-import { formatSpan, percent, stepTitle } from "../format.js";
 import { addressWith, store } from "../store.js";
 import { t } from "../texts.js";
 
 const NUM_SIMILAR = 8;
 
-/**
- * @param {HTMLElement} root
- * @param {{ video: import("./types.js").Video, entry: import("./types.js").StepEntry }} chosen
- * @param {() => boolean} isCurrent
- */
+/** @param {HTMLElement} root @param {{ video: Video, entry: StepEntry }} chosen @param {() => boolean} isCurrent */
 export async function showSame(root, { video, entry }, isCurrent) {
-  const middle = (entry.step.start_s + entry.step.end_s) / 2;
+  const middle = ((entry.step.start_s + entry.step.end_s) / 2).toFixed(1), level = String(entry.level);
   try {
-    const { hits } = await getJson(`search/like?video=${encodeURIComponent(video.name)}&t=${middle.toFixed(1)}&n=${NUM_SIMILAR}&level=${entry.level}`);
+    const { hits } = await getJson(`search/like?${new URLSearchParams({ video: video.name, t: middle, n: String(NUM_SIMILAR), level })}`);
     if (!isCurrent()) return;
-    const likely = hits.filter((/** @type {any} */ hit) => hit.probability >= (store.server?.search_threshold ?? 0));
+    const likely = hits.filter(store.isLikely);
     root.hidden = !likely.length;
-    const sideBySide = h("a", { id: "side-by-side", class: "button", href: addressWith({ t: middle.toFixed(1), same: String(entry.level), q: null }) }, t("elsewhere.open"));
-    fill(root, h("div", { class: "bar" }, h("h2", { id: "same-title", class: "grow" }, t("same.title")), sideBySide), h("ol", { id: "same", class: "same-cards" }, ...likely.map(createHit)));
+    const sideBySide = h("a", { id: "side-by-side", class: "button", href: addressWith({ t: middle, same: level, q: null }) }, t("elsewhere.open"));
+    fill(root, h("div", { class: "bar" }, h("h2", { id: "same-title", class: "grow" }, t("same.title")), sideBySide),
+      h("ol", { id: "same", class: "cards moments" }, ...likely.map((/** @type {Hit} */ hit) => momentCard(hit, "", true))));
   } catch { root.hidden = true; }  // for example if the video has been removed from the corpus
 }
-
-/** @param {any} hit */
-const createHit = hit => h("li", {}, h("a", { class: "card", href: hit.id ? `#${new URLSearchParams({ v: hit.id, t: hit.start_s.toFixed(1) })}` : "#" },
-  h("div", { class: "picture" }, hit.pictures ? h("img", { src: thumbnailUrl(hit.id, (hit.start_s + hit.end_s) / 2), alt: "", loading: "lazy" }) : null),
-  h("div", { class: "card-text" }, h("strong", { class: "ellipsis" }, stepTitle(hit.label, /\d+$/.exec(hit.step)?.[0] ?? hit.step)),
-    h("span", { class: "soft small" }, `${hit.video} · ${formatSpan(hit)} · ${percent(hit.probability)}`))));

@@ -1,11 +1,32 @@
 // @ts-check
-// Saving edits one after the other, with undo, redo, and a choice when someone else has edited the video.
-import { changeOptions, fetchJson } from "../api.js";
+// Loading the steps of a video, and saving edits one after the other, with undo, redo, and a choice when someone else has
+// edited the video.
+import { changeOptions, fetchJson, getJson } from "../api.js";
 import { $, h } from "../dom.js";
+import { stepTitle } from "../format.js";
 import { withErrors } from "../shell.js";
+import { store } from "../store.js";
 import { t } from "../texts.js";
+import { mergeSpeech } from "./steps.js";
 
-/** @typedef {import("./types.js").Hierarchy} Hierarchy */
+/** The edited steps with their version, or else the steps that were found, with the version null. @param {string} id */
+export async function fetchSteps(id) {
+  const { edited, truth } = await getJson(`videos/${id}`), models = (store.server?.models ?? []).slice(1);
+  /** @type {{ body: Hierarchy, version: string | null }} */
+  const { body: hierarchy, version } = await fetchJson(`videos/${id}/${edited ? "edits" : "steps"}`);
+  const [speech, annotated, ...others] = await Promise.all([
+    getJson(`videos/${id}/transcript`), truth ? getJson(`videos/${id}/truth`) : [],
+    ...models.map(model => getJson(`videos/${id}/steps?model=${encodeURIComponent(model)}`)),
+  ]);
+  /** @type {ExtraRow[]} */
+  const extraRows = [];
+  if (speech.length) extraRows.push({ name: t("row.speech"), kind: "speech", steps: mergeSpeech(speech, hierarchy.duration_s) });
+  if (annotated.length) extraRows.push({ name: t("row.annotated"), kind: "truth", steps: annotated.map((/** @type {any} */ step, /** @type {number} */ thread) => ({ ...step, thread })) });
+  others.forEach((other, i) => extraRows.push({ name: models[i], kind: "model", steps: finestOf(other) }));
+  return { hierarchy, version: edited ? version : null, extraRows };
+}
+
+const finestOf = (/** @type {Hierarchy} */ { levels }) => levels[levels.length - 1].steps.map((step, index) => ({ ...step, text: stepTitle(step.label, index + 1) }));
 
 export class Saves {
   id = "";
@@ -80,11 +101,9 @@ export class Saves {
     return true;
   }
 
-  /**
-   * Sends a change. If someone else has changed the edits in the meantime, the user chooses a version. Returns the
-   * response, or null if the change was given up.
-   * @param {(version: string | null) => Promise<{ body: any, version: string | null }>} request
-   */
+  // Sends a change. If someone else has changed the edits in the meantime, the user chooses a version. Returns the
+  // response, or null if the change was given up.
+  /** @param {(version: string | null) => Promise<Versioned>} request */
   async send(request) {
     const { id } = this;
     for (let { version } = this; ;) {
@@ -93,7 +112,7 @@ export class Saves {
         if (this.id === id) this.version = response.version;
         return response.body ?? {};
       } catch (error) {
-        const { status, version: theirs } = /** @type {import("../api.js").ServerError} */ (error);
+        const { status, version: theirs } = /** @type {ServerError} */ (error);
         if (status !== 412) throw error;
         version = theirs;
         if (await this.chooseMine(theirs)) continue;

@@ -16,16 +16,11 @@ export class Scale {
   get shown() { return this.to - this.from; }
   get isFitted() { return this.shown >= this.duration * 0.999; }
 
-  /** @param {number} time */
-  x(time) { return (time - this.from) / this.shown * this.width; }
+  x(/** @type {number} */ time) { return (time - this.from) / this.shown * this.width; }
 
-  /** @param {number} x */
-  time(x) { return Math.min(this.duration, Math.max(0, this.from + x / this.width * this.shown)); }
+  time(/** @type {number} */ x) { return Math.min(this.duration, Math.max(0, this.from + x / this.width * this.shown)); }
 
-  /**
-   * Shows a part of the video, moved and resized so that it lies inside the video.
-   * @param {number} from @param {number} to
-   */
+  /** Shows a part of the video, moved and resized so that it lies inside the video. @param {number} from @param {number} to */
   show(from, to) {
     const shown = Math.min(this.duration, Math.max(Math.min(MIN_SHOWN_S, this.duration), to - from));
     const start = Math.min(this.duration - shown, Math.max(0, from));
@@ -35,10 +30,7 @@ export class Scale {
     return !isSame;
   }
 
-  /**
-   * Zooms by a factor (over 1: closer) around a place, which stays where it is.
-   * @param {number} factor @param {number} x
-   */
+  /** Zooms by a factor (over 1: closer) around a place, which stays where it is. @param {number} factor @param {number} x */
   zoom(factor, x) {
     const time = this.from + x / this.width * this.shown;
     const shown = Math.min(this.duration, Math.max(Math.min(MIN_SHOWN_S, this.duration), this.shown / factor));
@@ -54,19 +46,13 @@ export class Scale {
 
   fit() { return this.show(0, this.duration); }
 
-  /**
-   * Makes a time visible, in the middle if it was not.
-   * @param {number} time
-   */
+  /** Makes a time visible, in the middle if it was not. @param {number} time */
   reveal(time) {
     if (time >= this.from && time <= this.to) return false;
     return this.show(time - this.shown / 2, time + this.shown / 2);
   }
 
-  /**
-   * Round times for the ruler, at least some pixels apart.
-   * @param {number} [minPixels]
-   */
+  /** Round times for the ruler, at least some pixels apart. @param {number} [minPixels] */
   ticks(minPixels = 72) {
     const wanted = minPixels / this.width * this.shown, step = STEPS_S.find(s => s >= wanted) ?? STEPS_S[STEPS_S.length - 1];
     const ticks = [];
@@ -75,10 +61,8 @@ export class Scale {
   }
 }
 
-/**
- * A text that fits a width, with an ellipsis if it had to be cut, or "" if nothing useful fits.
- * @param {string} text @param {number} width of the space @param {number} textWidth of the whole text
- */
+// A text that fits a width, with an ellipsis if it had to be cut, or "" if nothing useful fits.
+/** @param {string} text @param {number} width of the space @param {number} textWidth of the whole text */
 export function fitText(text, width, textWidth) {
   if (textWidth <= width) return text;
   const length = Math.floor(text.length * width / textWidth) - 1;

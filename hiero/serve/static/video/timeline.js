@@ -9,27 +9,17 @@ import { stepAt } from "./steps.js";
 import { drawMap, drawTimeline, readColours } from "./timeline_draw.js";
 import { listenToMap, listenToTimeline } from "./timeline_input.js";
 
-/** @typedef {import("./types.js").StepEntry} StepEntry */
-/**
- * A row: a level, a question, or an extra one.
- * @typedef {{ kind: "ruler" | "level" | "question" | "extra", y: number, height: number, level?: number, question?: any, extra?: import("./types.js").ExtraRow }} Row
- * @typedef {{ onSeek: (time: number) => void, onSelect: (entry: StepEntry) => void, onRename: (id: string, box: DOMRect) => void,
- *   onMoveStart: (id: string, time: number) => void, onRemoveQuestion: (text: string) => void, onChooseQuestion: (text: string) => void,
- *   onPoint: (point: { time: number, title: string, x: number, box: DOMRect } | null) => void,
- *   canEdit: () => boolean, limits: (id: string) => { low: number, high: number } }} TimelineEvents
- */
-
 const ROW = { ruler: 22, level: 28, question: 18, extra: 20 }, GAP = 3;
 const DESCRIBE_MS = 60;  // screen readers hear where a movement ends
 const NEAR_PX = 5;  // pixels at which a boundary can be caught by a mouse
 const NEAR_TOUCH_PX = 18;
 
 export class Timeline {
-  /** @type {import("./types.js").Hierarchy} */ hierarchy = { duration_s: 0, levels: [] };
-  /** @type {Map<string, StepEntry>} */ entries = new Map();
-  /** @type {import("./types.js").ExtraRow[]} */ extraRows = [];
-  /** @type {import("./types.js").VideoFile[]} */ files = [];
-  /** @type {{ text: string, matches: import("./types.js").Match[] }[]} */ questions = [];
+  /** @type {Hierarchy} */ hierarchy = { duration_s: 0, levels: [] };
+  /** @type {Entries} */ entries = new Map();
+  /** @type {ExtraRow[]} */ extraRows = [];
+  /** @type {VideoFile[]} */ files = [];
+  /** @type {{ text: string, matches: Match[] }[]} */ questions = [];
   /** @type {Row[]} */ rows = [];
   /** @type {string | null} */ selectedId = null;
   /** @type {((entry: StepEntry) => boolean) | null} */ filter = null;
@@ -40,18 +30,20 @@ export class Timeline {
   scale = new Scale(0, 1);
   isDrawing = false;
   describing = 0;
-  /** @type {{ key: unknown[], canvas: HTMLCanvasElement } | null} what the map shows, except what moves */ mapLayer = null;
+  /** @type {unknown[]} what the map was drawn from */ mapKey = [];
 
   /** @param {HTMLElement} root @param {TimelineEvents} events */
   constructor(root, events) {
     this.root = Object.assign(root, { timeline: this });  // for tests and the console
     this.events = events;
     this.canvas = h("canvas", {});
-    this.track = h("div", { class: "track", tabIndex: 0, role: "slider", "aria-label": t("timeline.label"), "aria-describedby": "timeline-keys" }, this.canvas);
+    this.track = h("div", { class: "track", tabIndex: 0, role: "slider", "aria-valuemin": "0", "aria-label": t("timeline.label"), "aria-describedby": "timeline-keys" }, this.canvas);
     this.gutter = h("div", { class: "gutter" });
-    this.map = h("canvas", { class: "map", title: t("timeline.map") });
+    this.map = h("canvas", { title: t("timeline.map") });
+    this.mapFrame = h("i", { class: "map-frame" });
+    this.mapCursor = h("i", { class: "map-cursor" });
     this.mapName = h("span", { class: "gutter-name", "aria-hidden": "true" }, t("timeline.whole"));
-    root.append(this.gutter, this.track, this.mapName, this.map);
+    root.append(this.gutter, this.track, this.mapName, h("div", { class: "map" }, this.map, this.mapFrame, this.mapCursor));
     this.clear();
     this.colours = readColours(root);
     listenToTimeline(this);
@@ -63,29 +55,21 @@ export class Timeline {
   }
 
   clear() {
-    Object.assign(this, { hierarchy: { duration_s: 0, levels: [] }, entries: new Map(), extraRows: [], files: [], questions: [], rows: [] });
-    Object.assign(this, { selectedId: null, filter: null, drag: null, pointed: null, time: 0, height: 0, scale: new Scale(0, this.scale.width) });
-    this.track.hidden = this.map.hidden = this.mapName.hidden = true;
-    this.gutter.replaceChildren();
+    Object.assign(this, { selectedId: null, filter: null, drag: null, pointed: null, time: 0, questions: [] });
+    this.show({ hierarchy: { duration_s: 0, levels: [] }, entries: new Map(), extraRows: [], files: [] });
   }
 
-  /**
-   * Shows steps; called again after every edit, which keeps what is shown and selected.
-   * @param {{ hierarchy: import("./types.js").Hierarchy, entries: Map<string, StepEntry>, extraRows: import("./types.js").ExtraRow[], files: import("./types.js").VideoFile[] }} data
-   */
+  /** Shows steps, and keeps what is selected. @param {{ hierarchy: Hierarchy, entries: Entries, extraRows: ExtraRow[], files: VideoFile[] }} data */
   show({ hierarchy, entries, extraRows, files }) {
     Object.assign(this, { hierarchy, entries, extraRows, files });
-    this.track.hidden = this.map.hidden = this.mapName.hidden = false;
+    this.root.hidden = !hierarchy.levels.length;
     if (hierarchy.duration_s !== this.scale.duration) this.scale = new Scale(hierarchy.duration_s, this.scale.width);
     if (this.selectedId && !entries.has(this.selectedId)) this.selectedId = null;
     this.layout();
   }
 
-  /** @param {{ text: string, matches: import("./types.js").Match[] }[]} questions the last one is the newest */
-  showQuestions(questions) {
-    this.questions = questions;
-    this.layout();
-  }
+  /** @param {{ text: string, matches: Match[] }[]} questions the last one is the newest */
+  showQuestions(questions) { this.questions = questions; this.layout(); }
 
   // Places the rows, and names them beside the canvas.
   layout() {
@@ -105,11 +89,10 @@ export class Timeline {
     this.resize();
   }
 
-  /** @param {Row} row */
-  rowName(row) {
+  rowName(/** @type {Row} */ row) {
     const style = `top:${row.y}px;height:${row.height}px`;
     if (row.kind === "question") {
-      const { text } = row.question;
+      const text = row.question?.text ?? "";
       const remove = h("button", { type: "button", class: "icon-button", "aria-label": t("question.remove", { text }) }, icon("close"));
       const choose = h("button", { type: "button", class: "question-name ellipsis", title: text }, text);
       remove.onclick = () => this.events.onRemoveQuestion(text);
@@ -138,7 +121,7 @@ export class Timeline {
     this.isDrawing = true;
     requestAnimationFrame(() => {
       this.isDrawing = false;
-      if (this.track.hidden) return;
+      if (this.root.hidden) return;
       drawTimeline(this);
       drawMap(this);
       clearTimeout(this.describing);
@@ -150,9 +133,7 @@ export class Timeline {
   describe() {
     const { scale, track } = this, entry = this.selected ?? this.entryAt(this.hierarchy.levels.length - 1, this.time);
     Object.assign(track.dataset, { from: scale.from.toFixed(3), to: scale.to.toFixed(3), time: this.time.toFixed(3) });
-    track.setAttribute("aria-valuemin", "0");
-    track.setAttribute("aria-valuemax", String(Math.round(scale.duration)));
-    track.setAttribute("aria-valuenow", String(Math.round(this.time)));
+    Object.assign(track, { ariaValueMax: String(Math.round(scale.duration)), ariaValueNow: String(Math.round(this.time)) });
     if (!entry) return;
     const { title, level, step } = entry, name = levelName(level, this.hierarchy.levels.length);
     const text = t("timeline.value", { title, level: name, start: formatTime(step.start_s), end: formatTime(step.end_s) });
@@ -161,18 +142,14 @@ export class Timeline {
 
   get selected() { return this.selectedId === null ? undefined : this.entries.get(this.selectedId); }
 
-  /** @param {string | null} id */
-  select(id) {
+  select(/** @type {string | null} */ id) {
     this.selectedId = id;
     if (this.selected) this.scale.reveal(this.selected.step.start_s);
     this.draw();
   }
 
   /** @param {((entry: StepEntry) => boolean) | null} filter steps that it refuses are dimmed */
-  setFilter(filter) {
-    this.filter = filter;
-    this.draw();
-  }
+  setFilter(filter) { this.filter = filter; this.draw(); }
 
   /** @param {number} time @param {boolean} follow whether the part that is shown moves with it */
   showTime(time, follow = true) {
@@ -193,10 +170,7 @@ export class Timeline {
     return steps?.length ? this.entries.get(stepAt(steps, time).id) : undefined;
   }
 
-  /**
-   * What lies at a place: the row, the step, and the step whose start can be moved there.
-   * @param {number} x @param {number} y @param {boolean} isTouch
-   */
+  /** The row and the step at a place, and the step whose start can be moved there. @param {number} x @param {number} y @param {boolean} isTouch */
   hit(x, y, isTouch = false) {
     const row = this.rows.find(candidate => y >= candidate.y - 1 && y <= candidate.y + candidate.height + 1) ?? null;
     const time = this.scale.time(x);

@@ -3,8 +3,6 @@
 import { formatTime, threadColour } from "../format.js";
 import { fitText } from "./scale.js";
 
-/** @typedef {import("./timeline.js").Timeline} Timeline @typedef {import("./timeline.js").Row} Row @typedef {import("./types.js").StepEntry} StepEntry */
-
 const FONT = "12px system-ui, sans-serif", RADIUS = 3, DIMMED = 0.18;
 const MIN_TEXT_PX = 26;  // narrower steps show no name
 const PLAIN_PX = 9;  // narrower steps have no round corners, marks or names: there may be hundreds
@@ -12,15 +10,18 @@ const WIDE_SHARE = 0.5;  // an answer over more of the video is only outlined
 /** @type {Map<string, number>} */
 const textWidths = new Map();
 
+const COLOURS = /** @type {const} */ (["ink", "soft", "line-strong", "sunken", "surface", "answer", "cursor", "accent"]);
+
 /** The colours of the page, which a canvas cannot inherit. @param {Element} element */
 export function readColours(element) {
-  const style = getComputedStyle(element), read = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
-  return { ink: read("ink"), soft: read("soft"), line: read("line"), strong: read("line-strong"), sunken: read("sunken"), surface: read("surface"),
-    answer: read("answer"), cursor: read("cursor"), accent: read("accent") };
+  const probe = document.createElement("i");
+  element.append(probe);
+  const colours = COLOURS.map(name => { probe.style.color = `var(--${name})`; return [name, getComputedStyle(probe).color]; });
+  probe.remove();
+  return /** @type {Record<typeof COLOURS[number], string>} */ (Object.fromEntries(colours));
 }
 
-/** @param {Timeline} timeline */
-export function drawTimeline(timeline) {
+export function drawTimeline(/** @type {Timeline} */ timeline) {
   const { canvas, scale, colours } = timeline, context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, scale.width, timeline.height);
@@ -80,7 +81,7 @@ function drawLevel(context, timeline, row) {
 /** @param {CanvasRenderingContext2D} context @param {Timeline} timeline @param {Row} row @param {{ entry: StepEntry, left: number, width: number }} place */
 function drawStep(context, timeline, { y, height }, { entry, left, width }) {
   const { colours } = timeline, { step } = entry, isSelected = step.id === timeline.selectedId;
-  context.fillStyle = step.background ? colours.strong : threadColour(entry.activity);
+  context.fillStyle = step.background ? colours["line-strong"] : threadColour(entry.activity);
   if (width < PLAIN_PX) { context.fillRect(left, y, width, height); if (!isSelected) return; }
   box(context, left, y, width, height, RADIUS);
   context.fill();
@@ -127,7 +128,7 @@ function measure(context, text) {
 
 /** @param {CanvasRenderingContext2D} context @param {Timeline} timeline @param {Row} row */
 function drawQuestion(context, { scale, colours }, { y, height, question }) {
-  for (const match of [...question.matches].sort((a, b) => a.probability - b.probability)) {  // the best lies on top
+  for (const match of [...(question?.matches ?? [])].sort((a, b) => a.probability - b.probability)) {  // the best lies on top
     const left = scale.x(match.start_s), width = Math.max(3, scale.x(match.end_s) - left);
     const tall = Math.max(3, (height - 4) * match.probability);  // less likely answers are paler and lower
     context.globalAlpha = matchOpacity(match.probability);
@@ -144,8 +145,7 @@ function drawQuestion(context, { scale, colours }, { y, height, question }) {
   }
 }
 
-/** How strongly the mark of an answer is drawn. @param {number} probability */
-export const matchOpacity = probability => 0.12 + 0.88 * Math.min(1, Math.max(0, probability));
+export const matchOpacity = (/** @type {number} */ probability) => 0.12 + 0.88 * Math.min(1, Math.max(0, probability));
 
 /** @param {CanvasRenderingContext2D} context @param {Timeline} timeline @param {Row} row */
 function drawExtra(context, { scale, colours }, { y, height, extra }) {
@@ -186,39 +186,24 @@ function drawCursor(context, { scale, colours, time, height, drag }) {
 }
 
 /** The whole video in small, with a frame around the part that is shown. @param {Timeline} timeline */
-export function drawMap(timeline) {
-  const { map, scale, colours, time } = timeline, { width, duration } = scale;
-  const context = /** @type {CanvasRenderingContext2D} */ (map.getContext("2d")), x = (/** @type {number} */ seconds) => seconds / duration * width;
-  const key = [timeline.hierarchy, timeline.questions, timeline.filter, colours, map.width];
-  if (!timeline.mapLayer || key.some((value, i) => value !== timeline.mapLayer?.key[i])) timeline.mapLayer = { key, canvas: drawMapLayer(timeline) };
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  context.clearRect(0, 0, map.width, map.height);
-  context.drawImage(timeline.mapLayer.canvas, 0, 0);
+export function drawMap({ map, mapFrame, mapCursor, mapKey, scale, hierarchy, entries, questions, filter, colours, time }) {
+  const share = (/** @type {number} */ seconds) => seconds / scale.duration, key = [hierarchy, questions, filter, colours, map.width];
+  mapFrame.style.cssText = `left:${100 * share(scale.from)}%;width:${100 * share(scale.shown)}%`;
+  mapCursor.style.left = `${100 * share(time)}%`;
+  if (key.every((value, i) => value === mapKey[i])) return;  // only the frame and the cursor have moved
+  mapKey.splice(0, Infinity, ...key);
+  const context = /** @type {CanvasRenderingContext2D} */ (map.getContext("2d"));
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-  context.fillStyle = colours.cursor;
-  context.fillRect(x(time) - 0.5, 2, 1, 16);
-  context.strokeStyle = colours.ink;
-  context.lineWidth = 1.5;
-  box(context, x(scale.from) + 1, 2, x(scale.to) - x(scale.from) - 2, 16, 4);
-  context.stroke();
-}
-
-/** The finest level and the answers, which stay the same while the timeline moves. @param {Timeline} timeline */
-function drawMapLayer({ map, scale, hierarchy, entries, questions, filter, colours }) {
-  const canvas = document.createElement("canvas"), context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  const x = (/** @type {number} */ seconds) => seconds / scale.duration * scale.width;
-  Object.assign(canvas, { width: map.width, height: map.height });
-  context.scale(devicePixelRatio, devicePixelRatio);
+  context.clearRect(0, 0, scale.width, map.height);
   for (const step of hierarchy.levels.at(-1)?.steps ?? []) {
     const entry = /** @type {StepEntry} */ (entries.get(step.id));
     context.globalAlpha = filter && !filter(entry) ? DIMMED : 0.8;
     context.fillStyle = threadColour(entry.activity);
-    context.fillRect(x(step.start_s), 6, Math.max(0.5, x(step.end_s) - x(step.start_s)), 8);
+    context.fillRect(scale.width * share(step.start_s), 6, Math.max(0.5, scale.width * share(step.end_s - step.start_s)), 8);
   }
   context.fillStyle = colours.answer;
   for (const match of questions.flatMap(({ matches }) => matches)) {
     context.globalAlpha = matchOpacity(match.probability);
-    context.fillRect(x((match.start_s + match.end_s) / 2) - 1, 3, 2, 14);
+    context.fillRect(scale.width * share((match.start_s + match.end_s) / 2) - 1, 3, 2, 14);
   }
-  return canvas;
 }

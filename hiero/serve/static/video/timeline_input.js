@@ -1,15 +1,12 @@
 // @ts-check
-// Mouse, touch and keys on the timeline.
-
-/** @typedef {import("./timeline.js").Timeline} Timeline */
+// Mouse, touch and keys on the timeline, and the keys of the video view that work wherever the focus is.
 
 const CLICK_PX = 4;  // a pointer that moves less has clicked
 const ZOOM_STEP = 1.6;
 const WHEEL_SPEED = 0.0035;
 const MOVE_S = 1;  // seconds by which keys move a boundary
 
-/** @param {Timeline} timeline */
-export function listenToTimeline(timeline) {
+export function listenToTimeline(/** @type {Timeline} */ timeline) {
   const { canvas, track, events } = timeline;
   /** @type {Map<number, number>} x of each finger or of the mouse that is down */
   const pointers = new Map();
@@ -93,7 +90,7 @@ export function listenToTimeline(timeline) {
   track.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => onTimelineKey(timeline, event));
 }
 
-/** @param {Timeline} timeline @param {import("./types.js").StepEntry} entry */
+/** @param {Timeline} timeline @param {StepEntry} entry */
 const previousId = (timeline, entry) => timeline.hierarchy.levels[entry.level].steps[entry.index - 1]?.id ?? null;
 
 /** @param {Timeline} timeline @param {number} x @param {number} y */
@@ -112,14 +109,11 @@ function click(timeline, x, y) {
   timeline.track.focus({ preventScroll: true });
   if (entry) { timeline.select(entry.step.id); events.onSelect(entry); events.onSeek(entry.step.start_s); return; }
   const spans = row?.extra?.steps ?? row?.question?.matches ?? [];
-  const span = spans.find((/** @type {{ start_s: number, end_s: number }} */ s) => s.start_s <= time && time < s.end_s);
+  const span = spans.find((/** @type {Span} */ s) => s.start_s <= time && time < s.end_s);
   events.onSeek(span ? span.start_s : time);
 }
 
-/**
- * Arrows choose a step, with Shift they move its start; + and - zoom, 0 shows all.
- * @param {Timeline} timeline @param {KeyboardEvent} event
- */
+/** Arrows choose a step, with Shift they move its start; + and - zoom, 0 shows all. @param {Timeline} timeline @param {KeyboardEvent} event */
 export function onTimelineKey(timeline, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { hierarchy, entries, events } = timeline, finest = hierarchy.levels.length - 1;
@@ -157,4 +151,25 @@ export function listenToMap(timeline) {
   };
   map.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => { map.setPointerCapture(event.pointerId); centre(event); });
   map.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => { if (map.hasPointerCapture(event.pointerId)) centre(event); });
+}
+
+/** @param {{ isActive: () => boolean, canEdit: () => boolean, toggle: () => void, onArrow: (event: KeyboardEvent) => void, commands: Commands }} view */
+export function listenToKeys({ isActive, canEdit, toggle, onArrow, commands }) {
+  /** @type {Record<string, () => void>} */
+  const edits = { F2: commands.rename, s: commands.split, m: commands.merge };
+  document.addEventListener("keydown", event => {
+    const target = /** @type {Element} */ (event.target);
+    if (!isActive() || event.altKey || event.defaultPrevented || target.closest("input, select, textarea")) return;
+    if (event.ctrlKey || event.metaKey) {
+      if (event.key.toLowerCase() !== "z" || !canEdit()) return;
+      event.preventDefault();
+      if (event.shiftKey) commands.redo(); else commands.undo();
+    } else if (event.key in edits) {
+      event.preventDefault();
+      edits[event.key]();
+    } else if (event.key === " " && !target.closest("button, a, video, summary")) {
+      event.preventDefault();
+      toggle();
+    } else if (event.key.startsWith("Arrow") && target === document.body) onArrow(event);
+  });
 }

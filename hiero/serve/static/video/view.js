@@ -2,7 +2,7 @@
 // One video: the player, its chapters, the timeline of all levels, answers and edits.
 import { getJson, thumbnailUrl } from "../api.js";
 import { $, fill, h } from "../dom.js";
-import { formatSpan, formatTime } from "../format.js";
+import { describeStep } from "../format.js";
 import { withErrors } from "../shell.js";
 import { changeAddress, readAddress, store } from "../store.js";
 import { t } from "../texts.js";
@@ -10,32 +10,26 @@ import { Activities } from "./activities.js";
 import { Asking } from "./asking.js";
 import { Chapters } from "./chapters.js";
 import * as edit from "./edit.js";
-import { listenToKeys } from "./keys.js";
-import { createLayout } from "./layout.js";
-import { fetchSteps } from "./load.js";
+import { hideTip, renameInPlace, showTip } from "./floating.js";
+import { copyLink, createExport, createLayout } from "./layout.js";
 import { Matrix } from "./matrix.js";
 import { Player } from "./player.js";
 import { Presence, showHistory } from "./presence.js";
 import { Reading } from "./reading.js";
-import { renameInPlace } from "./rename.js";
 import { showSame } from "./same.js";
-import { Saves } from "./saves.js";
+import { Saves, fetchSteps } from "./saves.js";
 import { indexSteps, repeatedActivities, stepAt, usedNames } from "./steps.js";
 import { Timeline } from "./timeline.js";
-import { onTimelineKey } from "./timeline_input.js";
-import { hideTip, showTip } from "./tip.js";
-import { copyLink, createExport } from "./toolbar.js";
-
-/** @typedef {import("./types.js").StepEntry} StepEntry @typedef {import("./types.js").Hierarchy} Hierarchy */
+import { listenToKeys, onTimelineKey } from "./timeline_input.js";
 
 const MAX_SLIDER_STEPS = 200, MOVE_S = 1;
 
 const state = {
-  /** @type {import("./types.js").Video | null} */ video: null,
+  /** @type {Video | null} */ video: null,
   /** @type {Hierarchy | null} */ hierarchy: null,
-  /** @type {Map<string, StepEntry>} */ entries: new Map(),
-  /** @type {import("./types.js").ExtraRow[]} */ extraRows: [],
-  /** @type {{ steps: import("./types.js").Step[], index: number } | null} */ playingAll: null,
+  /** @type {Entries} */ entries: new Map(),
+  /** @type {ExtraRow[]} */ extraRows: [],
+  /** @type {{ steps: Step[], index: number } | null} */ playingAll: null,
   /** @type {string | null} numbers of steps set by the slider */ counts: null,
   linkedTime: 0,  // time in the address at the last seek; it is not sought again when only the query changes
 };
@@ -89,13 +83,14 @@ const saves = new Saves({
   onChange: updateTools, onSaved: hierarchy => { showHierarchy(hierarchy); notify(t(store.server?.history ? "edit.saved" : "edit.saved_beside")); loadHistory(); },
   reload: () => loadSteps(() => true), notify,
 });
-const matrix = new Matrix(view.matrix, seek);
+const matrix = new Matrix({ onSeek: seek, pictureUrl: pictureAt });
+view.sees.append(matrix.root);
 const presence = new Presence(view.editing);
 const reading = new Reading(view.reading, () => { state.video = null; videoView.show(readAddress(), () => true); });
 
 export const videoView = {
   root: view.root,
-  /** @param {Record<string, string>} address @param {() => boolean} isCurrent */
+  /** @param {Address} address @param {() => boolean} isCurrent */
   async show(address, isCurrent) {
     const { v } = address, time = Number(address.t) || 0, video = await getJson(`videos/${v}`);
     if (!isCurrent()) return;
@@ -124,7 +119,7 @@ export const videoView = {
   },
 };
 
-/** Clears what was shown for the previous video and loads this one into the player. @param {import("./types.js").Video} video */
+/** Clears what was shown for the previous video and loads this one into the player. @param {Video} video */
 function reset(video) {
   view.name.textContent = video.name;
   view.player.hidden = !video.playable;
@@ -142,9 +137,8 @@ function reset(video) {
   updateTools();
 }
 
-/** @param {() => boolean} isCurrent */
-async function loadSteps(isCurrent) {
-  const { id } = /** @type {import("./types.js").Video} */ (state.video), loaded = await fetchSteps(id);
+async function loadSteps(/** @type {() => boolean} */ isCurrent) {
+  const { id } = /** @type {Video} */ (state.video), loaded = await fetchSteps(id);
   if (!isCurrent() || state.video?.id !== id) return;
   const { hierarchy, version, extraRows } = loaded;
   Object.assign(state, { extraRows, counts: null });
@@ -154,17 +148,16 @@ async function loadSteps(isCurrent) {
   slider.value = $("k-now").value = numSteps;
   showHierarchy(hierarchy);
   loadHistory();
-  if (view.sees.open) matrix.show(id, hierarchy.duration_s, () => state.video?.id === id);
+  showMatrix();
 }
 
-/** @param {Hierarchy} hierarchy */
-function showHierarchy(hierarchy) {
+function showHierarchy(/** @type {Hierarchy} */ hierarchy) {
   const entries = indexSteps(hierarchy);
   Object.assign(state, { hierarchy, entries });
   timeline.show({ hierarchy, entries, extraRows: state.extraRows, files: state.video?.files ?? [] });
   chapters.show(hierarchy, entries);
-  activities.show(repeatedActivities(hierarchy, entries), [...entries.values()].filter(({ step }) => step.origin === "person").length);
-  matrix.showSteps(hierarchy.levels.at(-1)?.steps ?? []);
+  activities.show(repeatedActivities(hierarchy), [...entries.values()].filter(({ step }) => step.origin === "person").length);
+  matrix.showSteps(hierarchy);
   asking.open(state.video?.id ?? "", usedNames(hierarchy));
   updateTools();
   onTimeChange(currentTime());
@@ -200,8 +193,7 @@ function changeSelected(change) {
   if (id !== null && canEdit()) saves.apply(hierarchy => change(hierarchy, id));
 }
 
-/** @param {number} seconds */
-const moveSelected = seconds => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, seconds));
+const moveSelected = (/** @type {number} */ seconds) => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, seconds));
 
 function updateTools() {
   const hasSelection = timeline?.selected !== undefined;
@@ -215,8 +207,7 @@ function updateTools() {
   slider.title = saves?.isEdited ? t("tools.steps_edited") : "";
 }
 
-/** @param {string} text */
-function notify(text) { view.saved.textContent = text; }
+function notify(/** @type {string} */ text) { view.saved.textContent = text; }
 
 function loadHistory() {
   view.history.hidden = !store.server?.history;
@@ -224,10 +215,15 @@ function loadHistory() {
   showHistory(view.saves, state.video.id, { version: () => saves.version, onRestored: () => { state.hierarchy = null; videoView.show(readAddress(), () => true); } });
 }
 
+function showMatrix() {
+  const { video } = state;
+  if (!view.sees.open || !video || !state.hierarchy) return;
+  if (matrix.canvas.dataset.ready === video.id) matrix.draw(); else matrix.show(video.id, () => state.video?.id === video.id);
+}
+
 // Time and selection
 
-/** @param {StepEntry} entry */
-function onSelect(entry) {
+function onSelect(/** @type {StepEntry} */ entry) {
   chapters.select(entry.step.id);
   updateTools();
   showNow(entry);
@@ -235,17 +231,11 @@ function onSelect(entry) {
   if (video?.indexed) showSame(view.same, { video, entry }, () => state.video?.id === video.id && timeline.selectedId === entry.step.id);
 }
 
-/** @param {StepEntry} entry */
-function showNow({ title, step }) {
-  const files = state.video?.files ?? [], file = files.findLast(other => other.start_s <= step.start_s + 1e-6);
-  const place = files.length > 1 && file ? ` · ${t("now.file", { file: file.name, time: formatTime(step.start_s - file.start_s) })}` : "";
-  view.now.textContent = `${title} · ${formatSpan(step)}${place}`;
-}
+function showNow(/** @type {StepEntry} */ entry) { view.now.textContent = describeStep(entry, state.video?.files ?? []); }
 
 function currentTime() { return state.video?.playable ? player.currentTime : Number(view.still.dataset.time || 0); }
 
-/** @param {number} time */
-function seek(time, remember = true) {
+function seek(/** @type {number} */ time, remember = true) {
   stopPlayingAll();
   state.linkedTime = Number(time.toFixed(1));
   if (state.video?.playable) player.currentTime = time;
@@ -254,8 +244,7 @@ function seek(time, remember = true) {
   if (remember) changeAddress({ t: time.toFixed(1) }, true);
 }
 
-/** @param {number} time */
-function onTimeChange(time) {
+function onTimeChange(/** @type {number} */ time) {
   timeline.showTime(time, !player.paused || time === state.linkedTime);
   matrix.showTime(time);
   const finest = state.hierarchy?.levels.at(-1)?.steps;
@@ -267,8 +256,7 @@ function onTimeChange(time) {
   continuePlayingAll(time);
 }
 
-/** @param {number} time */
-function continuePlayingAll(time) {
+function continuePlayingAll(/** @type {number} */ time) {
   const { playingAll } = state;
   if (!playingAll || player.paused || time < playingAll.steps[playingAll.index].end_s - 0.05) return;
   playingAll.index++;
@@ -278,8 +266,7 @@ function continuePlayingAll(time) {
 
 function stopPlayingAll() { state.playingAll = null; }
 
-/** @param {"chapters" | "answers"} name */
-function showTab(name) {
+function showTab(/** @type {"chapters" | "answers"} */ name) {
   for (const tab of /** @type {const} */ (["chapters", "answers"])) {
     view.tabs[tab].setAttribute("aria-selected", String(tab === name));
     view.tabs[tab].tabIndex = tab === name ? 0 : -1;
@@ -292,8 +279,4 @@ listenToKeys({
   toggle: () => { if (state.video?.playable) player.toggle(); }, onArrow: event => onTimelineKey(timeline, event),
 });
 view.history.addEventListener("toggle", loadHistory);
-view.sees.addEventListener("toggle", () => {
-  const { video, hierarchy } = state;
-  if (!view.sees.open || !video || !hierarchy) return;
-  if (view.matrix.dataset.ready === video.id) matrix.draw(); else matrix.show(video.id, hierarchy.duration_s, () => state.video?.id === video.id);
-});
+view.sees.addEventListener("toggle", showMatrix);
