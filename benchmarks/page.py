@@ -43,18 +43,18 @@ HOURS, NUM_STEPS, NUM_THREADS = 8, 500, 24
 NUM_FRAMES = 240  # of each gesture
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
-# What is done in each photograph, and films of them: one that is opened, and a collection in two folders.
+# What each photograph shows, and films of them: one that is opened, and a collection in two folders.
 LABELS = {
-    "coffee.png": "drink the coffee",
-    "chelsea.png": "stroke the cat",
-    "motorcycle_left.png": "repair the motorcycle",
-    "astronaut.png": "meet the astronaut",
-    "rocket.jpg": "launch the rocket",
-    "grass.png": "mow the lawn",
-    "brick.png": "lay the bricks",
-    "moon.png": "look at the moon",
-    "coins.png": "count the coins",
-    "hubble_deep_field.jpg": "watch the stars",
+    "coffee.png": "a cup of coffee",
+    "chelsea.png": "the face of a cat",
+    "motorcycle_left.png": "a motorcycle in a garage",
+    "astronaut.png": "a smiling woman in an orange suit",
+    "rocket.jpg": "a rocket on its launch pad",
+    "grass.png": "green grass",
+    "brick.png": "a brick wall",
+    "moon.png": "craters of the moon",
+    "coins.png": "old coins",
+    "hubble_deep_field.jpg": "stars in the night sky",
 }
 COFFEE, CAT, MOTORCYCLE, ASTRONAUT, ROCKET, GRASS, BRICK, MOON, COINS, STARS = LABELS
 DAY = (COFFEE, CAT, MOTORCYCLE, COFFEE, ROCKET, ASTRONAUT, MOTORCYCLE, GRASS)
@@ -198,7 +198,7 @@ def show_answers(page: Page) -> None:
 
 def show_renaming(page: Page) -> None:
     page.locator("#chapters .chapter.leaf").nth(2).dblclick()
-    page.fill(".rename input", "tune the motorcycle")
+    page.fill(".rename input", "repair the motorcycle")
 
 
 def show_similarity(page: Page) -> None:

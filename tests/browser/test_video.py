@@ -146,6 +146,12 @@ def test_the_timeline(tea):
     assert selected(tea) == box["id"]
     wait_time(tea, box["start_s"] - 0.2, box["start_s"] + 0.3)
     assert tea.locator("#chapters .chapter.selected").count() == 1
+    painted = """(() => {
+        const map = document.querySelector(".map canvas"), context = map.getContext("2d");
+        const { data } = context.getImageData(0, map.height / 2, map.width, 1);
+        return data.filter((value, i) => i % 4 === 3 && value > 0).length / map.width;
+    })()"""
+    assert tea.evaluate(painted) > 0.99  # the map shows all steps
     widths = sum(step["width"] for step in boxes(tea, 0))
     assert widths == pytest.approx(tea.locator("#timeline .track").bounding_box()["width"], abs=3)
     screenshot(tea, "page-video")

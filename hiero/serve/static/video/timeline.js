@@ -108,8 +108,9 @@ export class Timeline {
     if (!width || !this.height) return;
     this.scale.width = width;
     for (const [canvas, height] of [[this.canvas, this.height], [this.map, 20]]) {
-      canvas.width = Math.round(width * devicePixelRatio);
-      canvas.height = Math.round(height * devicePixelRatio);
+      const size = { width: Math.round(width * devicePixelRatio), height: Math.round(height * devicePixelRatio) };
+      if (canvas.width === size.width && canvas.height === size.height) continue;  // setting it would clear the canvas
+      Object.assign(canvas, size);
       canvas.style.height = `${height}px`;
     }
     this.draw();
