@@ -127,15 +127,26 @@ def run_hiero(arguments: list[str], environment: dict[str, str]) -> str:
     """Run a command of hiero in its own process and show its progress; returns the reason if it fails."""
     if sys.stderr.isatty():
         environment = {**environment, "FORCE_COLOR": "1"}  # draws progress bars although the output is read here
-    command, end = [sys.executable, "-m", "hiero", *arguments], b""
+    command, end, is_interrupted = [sys.executable, "-m", "hiero", *arguments], b"", False
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment}
     ) as process:
         assert process.stderr is not None
-        while chunk := os.read(process.stderr.fileno(), MAX_MESSAGE_BYTES):
+        while True:
+            try:
+                chunk = os.read(process.stderr.fileno(), MAX_MESSAGE_BYTES)
+            except KeyboardInterrupt:
+                if is_interrupted:
+                    raise
+                is_interrupted = True  # the command got the signal, too: wait until it has saved its state
+                continue
+            if not chunk:
+                break
             sys.stderr.buffer.write(chunk)
             sys.stderr.flush()
             end = (end + chunk)[-MAX_MESSAGE_BYTES:]
+    if is_interrupted:
+        raise KeyboardInterrupt
     if process.returncode == 0:
         return ""
     lines = end.decode(errors="replace").strip().splitlines()
@@ -180,7 +191,9 @@ def print_summary(summary: dict[str, Any]) -> None:
             drawn.add_row(row["method"], *(cells if row["ours"] else ["failed"]))
         console.print(drawn)
         if num_shown < len(columns):
-            console.print(f"{len(columns) - num_shown} more columns in summary.html", style="dim")
+            console.print(f"summary.html has {format_count(len(columns) - num_shown, 'more column')}.", style="dim")
+        for note in table["notes"]:
+            console.print(note, style="dim")
         for reason in dict.fromkeys(reason for row in rows for reason in row["failed"]):
             console.print(f"failed: {reason}", style="red")
 

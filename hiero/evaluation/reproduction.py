@@ -37,6 +37,7 @@ from hiero.storage.files import atomic_path, read_json, write_text
 
 TRAINING_FILE = "training.safetensors"  # state of an unfinished training, which --resume continues
 ANNOTATIONS = "DATA/egoprocel/annotations"
+NUM_VIDEOS = sum(task.num_videos for task in TASKS)  # in EgoProceL
 WITHOUT_DEVICE = ("import-checkpoint", "pack")  # commands that have no --device
 
 Execute = Callable[[list[str], dict[str, str]], str]
@@ -97,9 +98,8 @@ class Reproduction:
         jobs: dict[str, Job] = {}
         for run in runs:
             if not self.files.missing(run):
-                jobs |= {
-                    job.target: job for job in [*self._jobs_before(self.files.run_inputs(run)), self._run_job(run)]
-                }
+                for job in (*self._jobs_before(self.files.run_inputs(run)), self._run_job(run)):
+                    jobs[job.target] = job
         return list(jobs.values())
 
     def is_finished(self, job: Job) -> bool:
@@ -192,7 +192,7 @@ class Reproduction:
     def table(self, name: str) -> dict[str, Any]:
         """A table with the published numbers, ours and their difference, and what is missing or failed."""
         definition = definitions()["tables"][name]
-        columns = definition["columns"]
+        columns, notes = definition["columns"], dict.fromkeys(definition.get("notes", []))
         rows: list[dict[str, Any]] = []
         runs: dict[str, dict[str, Any]] = {}
         for row in own_rows(name):
@@ -205,15 +205,18 @@ class Reproduction:
                 elif report is not None and self.is_finished(job):
                     add_scores(ours, [select_row(report, run)], run.get("pick") or {c: c for c in columns})
                     runs[report.command] = {"settings": report.settings, "missing_videos": report.missing}
+                    if run["eval"] == "egoprocel" and (num_videos := report.settings["videos"]) < NUM_VIDEOS:
+                        notes[f"Ours: {num_videos} of {NUM_VIDEOS} videos, and means of their data sets."] = None
             if "statistics" in row:
                 try:
                     ours.scores |= count_annotations(self.files.path(ANNOTATIONS), row["statistics"])
                 except InputError as error:
                     failed.append(str(error))
             places = [self.files.describe(file)[0] for file in self.missing(row)]
-            rows.append(_compare(row, columns, ours.scores) | {"missing": places, "failed": failed})
+            problems = {"missing": places, "failed": list(dict.fromkeys(failed))}
+            rows.append(_compare(row, columns, ours.scores) | problems)
         head = {"name": name, "label": definition["label"], "title": definition["title"], "columns": columns}
-        return {**head, "notes": definition.get("notes", []), "rows": rows, "runs": runs}
+        return {**head, "notes": list(notes), "rows": rows, "runs": runs}
 
 
 def _compare(row: dict[str, Any], columns: Sequence[str], scores: dict[str, float]) -> dict[str, Any]:

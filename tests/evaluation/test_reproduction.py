@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
+import threading
+import time
 
 import pytest
 from filelock import FileLock
@@ -87,11 +90,6 @@ def ours(out, table, method):
     return next(row for row in read_summary(out)[table]["rows"] if row["method"] == method)
 
 
-def copy_release(release, folder):
-    """A copy to change; large files are links."""
-    return shutil.copytree(release, folder, copy_function=lambda source, target: shutil.copy(source, target))
-
-
 def describe(commands):
     return [" ".join(arguments[:2]) if arguments[0] in ("eval", "head") else arguments[0] for arguments in commands]
 
@@ -110,6 +108,7 @@ def test_every_table_comes_out_of_the_released_files(reproduced):
     assert (row["published"]["inter"], row["published"]["intra"]) == (91.6, 59.6)
     assert ours(reproduced, "egoprocel-statistics", "MECCANO")["ours"] == {"videos": 1.0, "key-steps": 5.0}
     assert "91.6" in (reproduced / "summary.html").read_text()
+    assert "Ours: 1 of 326 videos, and means of their data sets." in summary["egoprocel"]["notes"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +159,7 @@ def test_numbers_are_those_of_the_single_commands(release, reproduced, tmp_path,
     result = ours(reproduced, table, method)["ours"]
     shared = set(result) & set(expected)
     assert len(shared) >= 2
+    assert any(expected[name] > 0 for name in shared)
     assert {name: result[name] for name in shared} == pytest.approx({name: expected[name] for name in shared})
 
 
@@ -239,7 +239,7 @@ def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, mon
         return ""
 
     monkeypatch.setattr(reproduce, "run_hiero", interrupt)
-    data = copy_release(release, tmp_path / "HiERO")
+    data = shutil.copytree(release, tmp_path / "HiERO")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(data, "-o", tmp_path / "out", "--only", "nlq")
@@ -250,14 +250,15 @@ def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, mon
 
 
 def test_missing_files_are_named_with_their_places(release, commands, tmp_path, capsys):
-    data = copy_release(release, tmp_path / "HiERO")
+    data = shutil.copytree(release, tmp_path / "HiERO")
     (data / EGO4D / "annotations/egomcq.json").unlink()
     (data / GOALSTEP / "val.json").unlink()
     shutil.rmtree(data / "pretrained")
     tables = ["--only", "mcq", "--only", "grounding", "--only", "egoprocel", "--only", "egoprocel-statistics"]
-    assert run(data, "-o", tmp_path / "out", *tables) == 0
+    assert run(data, "-o", tmp_path / "out", "--device", "cpu", *tables) == 0
     printed = capsys.readouterr()
     assert describe(commands) == ["import-checkpoint", "eval egoprocel"]
+    assert [arguments[-2:] == ["--device", "cpu"] for arguments in commands] == [False, True]
     lines = printed.err.splitlines()
     for name, num_ready in (("mcq", "0 of 5"), ("egoprocel ", "2 of 5"), ("grounding", "0 of 5")):
         assert any(line.startswith(name) and num_ready in line for line in lines)
@@ -276,7 +277,7 @@ def test_missing_files_are_named_with_their_places(release, commands, tmp_path, 
 
 
 def test_damaged_files_fail_alone(release, commands, tmp_path, capsys):
-    data = copy_release(release, tmp_path / "HiERO")
+    data = shutil.copytree(release, tmp_path / "HiERO")
     questions = data / EGO4D / "annotations/egomcq.json"
     content = questions.read_text()
     questions.write_text(content[:1000])
@@ -296,7 +297,7 @@ def test_damaged_files_fail_alone(release, commands, tmp_path, capsys):
 
 
 def test_a_damaged_checkpoint_fails_every_table_that_needs_it(release, commands, tmp_path):
-    data = copy_release(release, tmp_path / "HiERO")
+    data = shutil.copytree(release, tmp_path / "HiERO")
     (data / "checkpoints/hiero_egovlp.pth").write_bytes(b"PK\x03\x04")
     assert run(data, "-o", tmp_path / "out", "--only", "mcq", "--only", "localization") == 1
     assert describe(commands).count("import-checkpoint") == 1
@@ -319,6 +320,10 @@ def test_mistakes_say_what_to_do(release, tmp_path, capsys):
     for place, _ in definitions()["release"].values():
         if place != f"{EGOPROCEL}/rates.csv":  # videos are expected
             assert named.count(str(tmp_path / "empty" / place)) == 1
+    (tmp_path / "empty" / "egomcq.json").touch()  # the layout of `hiero table` is accepted, too
+    with pytest.raises(InputError, match="add the missing files"):
+        run(tmp_path / "empty", "-o", tmp_path / "out")
+    assert "egomcq.json" not in capsys.readouterr().err
     with FileLock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another hiero reproduce"):
         run(release, "-o", tmp_path / "out")
 
@@ -331,3 +336,30 @@ def test_commands_run_in_their_own_process(tmp_path, capfd):
     (tmp_path / "egovlp").mkdir()
     (tmp_path / "egovlp" / "egovlp.pth").touch()
     assert reproduce.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
+
+
+SAVES = """#!/bin/sh
+trap 'sleep 0.5; echo saving >&2 && echo yes > FOLDER/saved; exit 130' INT
+echo $$ > FOLDER/pid.part && mv FOLDER/pid.part FOLDER/pid
+while :; do sleep 0.05; done
+"""
+
+
+def test_ctrl_c_waits_until_the_command_has_saved_its_state(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text(SAVES.replace("FOLDER", str(tmp_path)))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    def press_ctrl_c():
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
+
+    thread = threading.Thread(target=press_ctrl_c)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.run_hiero(["head", "train"], {})
+    thread.join()
+    assert (tmp_path / "saved").exists()
