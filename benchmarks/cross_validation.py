@@ -37,6 +37,7 @@ from benchmarks.captaincook4d_data import CLOCK, KINDS, read_annotations, restri
 from benchmarks.jobs import run_modules
 from benchmarks.training_variants import (
     OTHER_TEXTS,
+    KeepNeighbours,
     losses_with_negatives,
     negative_vectors,
     object_of,
@@ -85,6 +86,7 @@ VARIANTS: dict[str, dict] = {
     "versions": {"settings": ["epochs=20"]},  # of kind `both`, with three versions of each recording
     "paraphrases": {"narrations": "narrations-paraphrases.csv"},
     "negatives": {"negatives": True},
+    "neighbours": {"settings": ["text_noise=1.0"], "neighbours": 1.0},
     # A second training, with the recordings that were left out and what the first one says of them
     # in place of their text.
     "self-nearest": {"teacher": "base", "soft": False},
@@ -96,7 +98,7 @@ VARIANTS |= {
         **VARIANTS[name],
         "settings": [*VARIANTS[name].get("settings", []), *LONG],
     }
-    for name in ("base", "text-noise-1", "radius-5", "small")
+    for name in ("base", "text-noise-1", "radius-5", "small", "neighbours")
 }
 
 
@@ -207,6 +209,10 @@ def train_fold(work: Path, kind: str, variant: str, seed: int, fold: int, device
         if options.get("negatives"):
             losses = losses_with_negatives(negative_vectors(work, text))
             patches.enter_context(patch("hiero.training.step.compute_losses", losses))
+        if "neighbours" in options:
+            keep = KeepNeighbours(options["neighbours"])
+            patches.enter_context(patch("hiero.training.step.compute_losses", keep.losses))
+            patches.enter_context(patch.object(HiERO, "forward_unchecked", lambda *a, **k: keep.watch(*a, **k)))
         train_from_files(
             work / kind / "store",
             narrations,

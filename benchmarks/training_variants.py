@@ -34,6 +34,7 @@ MIN_PARAPHRASE = 0.6  # cosine of a text that may stand for another
 NUM_NEGATIVES = 512  # texts of other data sets that a batch is contrasted with
 BANK_STEP = 8  # of those texts one in so many is used
 PSEUDO_TEMPERATURE = 0.05  # of a mean of texts that stands for a piece
+NUM_KEPT, KEEP_TEMPERATURE = 256, 0.1  # nodes of each video whose neighbours stay; of their cosines
 
 UNIT = r"tsps?|teaspoons?|tbsps?|tablespoons?|cups?|ounces?|oz|inch(es)?|grams?|g|ml|seconds?|minutes?|mins?"
 PREPOSITIONS = frozenset(["to", "with", "in", "on", "from", "into", "until", "over", "onto", "for", "at", "by", "and"])
@@ -127,6 +128,48 @@ def losses_with_negatives(bank: Tensor) -> Callable[..., Losses]:
         return result._replace(total=result.total + config.alignment_weight * term)
 
     return losses
+
+
+def centred_inputs(model: HiERO, features: Tensor, mask: Tensor) -> Tensor:
+    """The features (B, T, F) of a batch in the scale of the model, of length 1, without the mean of each video."""
+    x = torch.where(mask[..., None], features.float() * model.input_scale, 0.0)
+    centred = x - x.sum(1, keepdim=True) / mask.sum(1)[:, None, None].clamp_min(1)
+    return F.normalize(centred, dim=-1)
+
+
+class KeepNeighbours:
+    """`compute_losses` with one more term: nodes that are neighbours in the input stay neighbours.
+
+    For nodes drawn from all videos of the batch, the softmax of their cosines with each other is to
+    be that of the centred inputs (a Kullback-Leibler divergence). `watch` is put in the place of
+    `HiERO.forward_unchecked`, to see the inputs.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.forward = HiERO.forward_unchecked
+        self.inputs = torch.empty(0)
+
+    def watch(self, model: HiERO, features: Tensor, mask: Tensor, *args: object, **kwargs: object) -> list[Level]:
+        self.inputs = centred_inputs(model, features.detach(), mask)
+        return self.forward(model, features, mask, *args, **kwargs)  # type: ignore[arg-type]
+
+    def losses(
+        self, model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
+    ) -> Losses:
+        result = compute_losses(model, levels, narrations, config, peers)
+        mask = levels[0].mask
+        drawn = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1.0).topk(min(NUM_KEPT, mask.shape[1]))
+        used = (drawn.values >= 0).flatten()
+        rows = torch.arange(len(mask), device=mask.device)[:, None]
+        before = self.inputs[rows, drawn.indices].flatten(0, 1)[used]
+        nodes = model.embed_video(levels[0].features).float()
+        centred = nodes - (nodes * mask[..., None]).sum(1, keepdim=True) / mask.sum(1)[:, None, None].clamp_min(1)
+        after = F.normalize(centred, dim=-1)[rows, drawn.indices].flatten(0, 1)[used]
+        own = torch.eye(len(before), dtype=torch.bool, device=before.device)
+        wanted = (before @ before.mT / KEEP_TEMPERATURE).masked_fill(own, -1e4).softmax(1)
+        given = (after @ after.mT / KEEP_TEMPERATURE).masked_fill(own, -1e4).log_softmax(1)
+        return result._replace(total=result.total + self.weight * F.kl_div(given, wanted, reduction="batchmean"))
 
 
 def write_pseudo_narrations(

@@ -1,6 +1,6 @@
 """Rows of the tables of a corpus: how a video is stored and read back.
 
-A row of the steps table is a step with its times, label, vector, summary and thumbnail. The row of
+A row of the steps table is a step with its times, label, vector, features, summary and thumbnail. The row of
 level −1 is the video itself; its column `about` is an `IndexedVideo`. A row of the speech table is a
 window of one to three utterances with its times, words and sentence vector.
 """
@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from hiero.corpus.table import VIDEO_LEVEL, vector_width
 from hiero.engine import Video
+from hiero.engine.video_nodes import average_features
 from hiero.errors import InputError
 from hiero.formats.transcripts import find_transcript
 from hiero.model.model_folder import SHIPPED
@@ -249,6 +250,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
     spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
     summaries = None if video.pictures is None else video.summarise_spans(np.concatenate(spans)).to_bytes()
+    features = average_features(video, np.concatenate(spans))
     thumbnails = [video.source.thumbnail_of(step.start_s, step.end_s) for _, step in steps]
     return pa.table(
         {
@@ -264,10 +266,25 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "named": [step.is_named_by_person for _, step in steps],
             "picture": pa.array(thumbnails, pa.binary()),
             "summary": pa.array([None] * len(steps) if summaries is None else summaries, pa.binary()),
+            "features": pa.array([None] * len(steps) if features is None else _to_bytes(features), pa.binary()),
             "about": [record.to_json(), *("" for _ in steps[1:])],
             "vector": _vector_column(np.concatenate([video.embed_spans(level_spans) for level_spans in spans])),
         }
     )
+
+
+def _to_bytes(features: np.ndarray) -> list[bytes]:
+    """Each row in half precision. All rows get the same scale, which cosines ignore."""
+    scale = max(float(np.abs(features).max()), 1e-12)
+    return [row.tobytes() for row in (features / scale).astype(np.float16)]
+
+
+def read_features(rows: Sequence[bytes | None]) -> np.ndarray | None:
+    """Read what `_to_bytes` wrote, (N, F); None unless all rows have features of one size."""
+    known = [np.frombuffer(row, np.float16) for row in rows if row]
+    if not known or len(known) != len(rows) or len({row.size for row in known}) > 1:
+        return None
+    return np.stack(known).astype(np.float32)
 
 
 def _speech_rows(video: Video, name: str) -> pa.Table | None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hiero.corpus.rows import HIT_COLUMNS, Hit
+from hiero.corpus.rows import HIT_COLUMNS, Hit, read_features
 from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
 from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
 from hiero.steps import calibration
-from hiero.steps.correspondence import correspondence
+from hiero.steps.correspondence import JOINED_STEP_WEIGHT, correspondence, join_features
 from hiero.steps.grounding import MAX_OVERLAP
 from hiero.text.minilm import encode_minilm
 from hiero.vectors import cosine_similarity
@@ -210,22 +210,29 @@ class StepSequence:
 
     hits: list[Hit]
     vectors: np.ndarray
+    features: np.ndarray | None = None  # of the backbone, if the corpus has them
 
     def around(self, index: int) -> StepSequence:
         """A step and its neighbours."""
         part = slice(max(0, index - CONTEXT_STEPS), index + CONTEXT_STEPS + 1)
-        return StepSequence(self.hits[part], self.vectors[part])
+        return StepSequence(self.hits[part], self.vectors[part], None if self.features is None else self.features[part])
 
 
 def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSequence]:
     """Steps with their vectors, sorted by level and video."""
-    found = tables.read(rows, [*HIT_COLUMNS, "vector"])
+    found = tables.read(rows, [*HIT_COLUMNS, "vector", "features"])
     vectors = np.asarray(found["vector"].combine_chunks().flatten(), dtype=np.float32)
     vectors = vectors.reshape(len(found), vector_width(found.schema))
-    hits = [Hit.from_row(row, 1.0) for row in found.drop_columns(["vector"]).to_pylist()]
+    features = found["features"].to_pylist() if "features" in found.column_names else [None] * len(found)
+    hits = [
+        Hit.from_row(row, 1.0) for row in found.select([n for n in HIT_COLUMNS if n in found.column_names]).to_pylist()
+    ]
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
-    return [StepSequence([hits[i] for i in group], vectors[group]) for group in groups]
+    return [
+        StepSequence([hits[i] for i in group], vectors[group], read_features([features[i] for i in group]))
+        for group in groups
+    ]
 
 
 def find_same_steps(
@@ -248,7 +255,7 @@ def find_same_steps(
     others = read_step_sequences(tables, RowFilter(names, levels=(level,))) if names else []
     others = [steps.around(int(cosine_similarity(steps.vectors, vector[None])[:, 0].argmax())) for steps in others]
     near = own.around(index)
-    scores = correspondence(near.vectors, [steps.vectors for steps in others])
+    scores, probability = _compare_sequences(near, others)
     row = near.hits.index(step)
     ranked = [
         (score, hit)
@@ -256,7 +263,18 @@ def find_same_steps(
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
-    return step, [replace(hit, probability=float(calibration.same_step(score))) for score, hit in ranked]
+    return step, [replace(hit, probability=float(probability(score))) for score, hit in ranked]
+
+
+def _compare_sequences(
+    steps: StepSequence, others: Sequence[StepSequence]
+) -> tuple[list[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    """Scores of steps against those of each other video, and the function that gives their probability."""
+    sizes = {None if s.features is None else s.features.shape[1] for s in (steps, *others)}
+    if None in sizes or len(sizes) > 1:  # some videos were indexed by a version that kept no features
+        return correspondence(steps.vectors, [other.vectors for other in others]), calibration.same_step
+    own, *joined = (join_features(s.vectors, s.features) for s in (steps, *others) if s.features is not None)
+    return correspondence(own, joined, step_weight=JOINED_STEP_WEIGHT), calibration.same_joined_step
 
 
 def _candidate_videos(

@@ -84,7 +84,8 @@ class RowFilter:
 ANY_ROW = RowFilter()
 WHOLE_VIDEOS = RowFilter(levels=(VIDEO_LEVEL,))
 NAMED_STEPS = RowFilter(named=True)
-NEW_COLUMNS = {"origin": "'model'", "named": "false"}  # of steps, and their values in corpora without them
+# Columns of steps that corpora of earlier versions lack, and their values there
+NEW_COLUMNS = {"origin": "'model'", "named": "false", "features": "arrow_cast(NULL, 'Binary')"}
 
 
 def _sql_literal(value: str | int) -> str:
@@ -185,7 +186,10 @@ class CorpusTables:
         version = self.get(STEPS).version
         if self._names is None or self._names[0] != version:
             columns = ["uid", "video", "level", "label"]
-            self._names = version, [] if self.missing_columns() else self.read(NAMED_STEPS, columns).to_pylist()
+            self._names = (
+                version,
+                [] if "named" in self.missing_columns() else self.read(NAMED_STEPS, columns).to_pylist(),
+            )
         return self._names[1]
 
     def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:

@@ -415,9 +415,10 @@ class Engine(Embedder):
         found and stored when the first question is asked.
         """
         path, features, clock, source = part.path, part.rows, part.clock, part.source
+        kept = None if self.folder is None else features
         if content is None:
             nodes = self._embed_nodes(features, clock).astype(np.float32)
-            return Video(self, path, clock, source.duration_s, nodes, source)
+            return Video(self, path, clock, source.duration_s, nodes, source, kept)
         clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
         settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
@@ -433,7 +434,7 @@ class Engine(Embedder):
 
         # The file may have changed by then, but nodes and spans belong to the content that was read.
         keep = store_spans if content.is_unchanged else None
-        return Video(self, path, clock, source.duration_s, half.astype(np.float32), source, spans, keep)
+        return Video(self, path, clock, source.duration_s, half.astype(np.float32), source, kept, spans, keep)
 
     def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
         """Unit vectors in half precision, as in the cache."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import similarity_matrix
 from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
-from hiero.types import Answer, Hierarchy, Match, Step, VideoFile, locate_time
+from hiero.types import BOUNDARY_TOLERANCE_S, Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
 MIN_LABEL_PROBABILITY = 0.7  # of a label, below which a step gets none
 MIN_LEARNED_PROBABILITY = 0.4  # the same for names learned from people, without pictures; chosen, not fitted
@@ -256,9 +257,14 @@ class Video(VideoNodes):
         labels = list(labels) if labels is not None else self.vocabulary
         if not labels or not self.engine.has_text:
             return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
-        similarity, spans = self.cached_similarity(labels), self.level_spans(level)
+        spans = self.level_spans(level)
+        similarity = span_means(self.cached_similarity(labels), spans)
+        prototypes = self.engine.prototypes
+        if prototypes is not None and self.pictures is None and len(level):
+            lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
+            similarity = prototypes.share_names(similarity, labels, lengths, _are_whole(level))
         calibrate = calibration.label if self.pictures is None else calibration.match
-        probabilities = calibrate(span_means(similarity, spans).T)
+        probabilities = calibrate(similarity.T)
         best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 
@@ -276,6 +282,12 @@ def is_probable_label(video: VideoNodes, label: str, probability: float) -> bool
     prototypes = video.engine.prototypes if video.pictures is None else None
     is_learned = prototypes is not None and label in prototypes.labels
     return probability >= (MIN_LEARNED_PROBABILITY if is_learned else MIN_LABEL_PROBABILITY)
+
+
+def _are_whole(level: Sequence[Step]) -> bool:
+    """Whether steps are not pieces that the model cut the whole video into: people corrected them or left gaps."""
+    has_gaps = any(later.start_s - step.end_s > BOUNDARY_TOLERANCE_S for step, later in pairwise(level))
+    return has_gaps or any(step.origin != "model" for step in level)
 
 
 def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:

@@ -130,6 +130,7 @@ class VideoNodes:
     duration_s: float
     nodes: np.ndarray
     source: VideoFeatures
+    features: np.ndarray | None = None  # what the model read, (T, F); None without a model or if it was not kept
     _known_spans: np.ndarray | None = None  # `spans` from the cache
     _store_spans: Callable[[np.ndarray], None] | None = None  # called when `spans` are found
     transcript: Transcript | None = None
@@ -196,6 +197,8 @@ class VideoNodes:
             views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
         if self.pictures is not None:
             views["pictures"] = centre_and_normalise(self.pictures.pictures)
+        if self.features is not None and len(views) == 1:
+            views["features"] = centre_and_normalise(self.features.astype(np.float32))
         return views
 
     @property
@@ -319,6 +322,14 @@ class VideoNodes:
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
         return replace(summaries, background=background_similarity(summaries.similarity(default_labels())))
+
+
+def average_features(video: VideoNodes, spans: np.ndarray) -> np.ndarray | None:
+    """Means of the backbone's features over spans of nodes, (N, F), or None.
+
+    They recognise what the model was never told about. With pictures, `embed_spans` has such features.
+    """
+    return None if video.features is None or video.pictures is not None else _means(video.features, spans)
 
 
 def probable_steps(video: VideoNodes, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

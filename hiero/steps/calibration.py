@@ -15,6 +15,7 @@ PICTURE_ANSWER = (9.04, -0.48, -2.71)
 MATCH = (15.0, -5.5)  # chosen on the clips of benchmarks.words, not fitted
 LABEL = (7.2, -3.7)  # benchmarks.calibration features
 SAME_STEP = (0.75, -8.71)  # benchmarks.calibration features, on the first 20 hits of each step
+SAME_JOINED_STEP = (0.75, -5.9)  # the same for joined vectors: benchmarks.unseen probability
 # benchmarks.speech, on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to `PRIOR_ODDS`
 SPOKEN = (13.5, -7.6)
 PRIOR_ODDS = 3 / 7  # most texts that people look for in a video are not in it
@@ -49,6 +50,12 @@ def label(similarity: np.ndarray) -> np.ndarray:
 def same_step(score: np.ndarray) -> np.ndarray:
     """Probability that two steps are the same, from a score of `correspondence`."""
     slope, offset = SAME_STEP
+    return _sigmoid(slope * score + offset)
+
+
+def same_joined_step(score: np.ndarray) -> np.ndarray:
+    """The same from a score of joined vectors."""
+    slope, offset = SAME_JOINED_STEP
     return _sigmoid(slope * score + offset)
 
 

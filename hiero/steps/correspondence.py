@@ -16,6 +16,10 @@ follows from Z, compared with its value without matches, C(n + m, n):
 The last term decides if the videos have nothing else in common. τ, c₀, α and β were chosen on the
 development recordings of CaptainCook4D (`python -m benchmarks.same_step`), for annotated and for
 predicted steps together.
+
+A model keeps what its training texts talk about, and loses some of what its backbone saw. Vectors of
+steps that join both (`join_features`) recognise activities better that no text ever described. Their
+weight and β were chosen by `python -m benchmarks.unseen`; see docs/results.md.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ TEMPERATURE = 0.1  # τ
 MIN_COSINE = 0.1  # c₀: less similar steps are skipped
 VIDEO_WEIGHT = 2.0  # α
 STEP_WEIGHT = 4.0  # β
+JOINED_STEP_WEIGHT = 8.0  # β for joined vectors
+FEATURE_WEIGHT = 0.6  # share of the backbone's features in the cosine of joined vectors
 MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
 
 
@@ -63,6 +69,12 @@ def correspondence(
         + step_weight * cosine
         for i, cosine in enumerate(cosines)
     ]
+
+
+def join_features(vectors: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Unit vectors (n, D + F) of the steps of a video, from the model's vectors (n, D) and the backbone's features."""
+    own, seen = np.sqrt(1 - FEATURE_WEIGHT), np.sqrt(FEATURE_WEIGHT)
+    return np.concatenate([own * centre_steps(vectors), seen * centre_steps(features)], axis=1)
 
 
 def centre_steps(vectors: np.ndarray) -> np.ndarray:

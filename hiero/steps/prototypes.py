@@ -13,6 +13,10 @@ The similarity of the name of such a step with a node is that of the model plus
     w_p x·prototype + n/(n+1) (w_r x·readout + w_t log position)        n: how often the step was seen
 
 The weights were chosen on development recipes by `python -m benchmarks.adaptation`; see docs/results.md.
+
+The steps of one video compete for names. A name that was seen once in each corrected video is given to
+about one step: its price rises until the steps that still prefer it do not exceed that
+(`price_names`).
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ RIDGE = 0.003  # λ for unit vectors
 POSITION_WIDTH = 0.05  # width of the Gaussian as a share of the video, plus half the length of the step
 POSITION_FLOOR = 0.05  # density at positions where the step was never seen
 POSITION_USUAL = 0.3  # density that does not change the similarity
+PRICE_TEMPERATURE = 0.05  # of the choice between names
+PRICE_ROUNDS = 60
 MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may mean a named step
 
 
@@ -74,6 +80,27 @@ class StepPrototypes:
     means: dict[str, np.ndarray]
     readouts: dict[str, np.ndarray]
     positions: np.ndarray
+    max_repeats: np.ndarray  # how often a video had each step at most
+
+    def share_names(self, similarity: np.ndarray, texts: Sequence[str], lengths: np.ndarray, whole: bool) -> np.ndarray:
+        """Similarity (Q, n) of texts with the steps of a video after they have competed for learned names.
+
+        `lengths` are the steps' shares of the video. A piece of a step, if they are not `whole`, takes
+        up the name by its length.
+        """
+        by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
+        numbers = np.array([by_name.get(normalise_name(text), -1) for text in texts])
+        limits = np.where(numbers >= 0, self.max_repeats[numbers], np.inf)
+        use = np.ones_like(similarity)
+        if not whole:
+            sums = np.bincount(self.positions[:, 2].astype(int), self.positions[:, 1], len(self.labels))
+            usual = np.maximum(sums / self.num_steps, 1e-9)[numbers]
+            use = np.minimum(1.0, lengths[None] / usual[:, None])
+        priced = similarity - price_names(similarity, use, limits)[:, None]
+        # The name that a step gets keeps its similarity, and no other rises above it.
+        best = priced.argmax(0)
+        each = np.arange(len(best))
+        return np.minimum(similarity, priced + (similarity - priced)[best, each])
 
     def match(
         self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray
@@ -125,6 +152,7 @@ class StepPrototypes:
         arrays = {f"means.{name}": value for name, value in self.means.items()}
         arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
         arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
+        arrays |= {"max_repeats": self.max_repeats.astype(np.int32)}
         save_arrays(folder / ARRAYS_FILE, arrays)
         document = {"version": 1, "labels": list(self.labels), **(metadata or {})}
         write_text(folder / SETTINGS_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
@@ -140,7 +168,9 @@ class StepPrototypes:
             labels = tuple(str(label) for label in document["labels"])
             means, readouts = (_select_arrays(arrays, prefix) for prefix in ("means.", "readouts."))
             positions, num_steps = arrays["positions"], arrays["num_steps"]
-            shapes = {len(value) for value in (*means.values(), *readouts.values(), num_steps)} | {len(labels)}
+            max_repeats = arrays.get("max_repeats", num_steps)  # folders of earlier versions limit names less
+            counts = (num_steps, max_repeats)
+            shapes = {len(value) for value in (*means.values(), *readouts.values(), *counts)} | {len(labels)}
             numbers = set(positions[:, 2].astype(int).tolist())
             is_whole = len(shapes) == 1 and set(means) == set(readouts) and 0 < len(labels) <= MAX_LABELS
             if not is_whole or positions.shape[1] != 3 or numbers != set(range(len(labels))):
@@ -149,7 +179,7 @@ class StepPrototypes:
                 raise ValueError("numbers must be finite")
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise InputError(f"{folder / ARRAYS_FILE}: not step prototypes ({error}); run hiero adapt again") from error
-        return cls(labels, num_steps, means, readouts, positions)
+        return cls(labels, num_steps, means, readouts, positions, max_repeats)
 
 
 def _select_arrays(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -204,5 +234,23 @@ def learn_prototypes(videos: Sequence[CorrectedVideo]) -> StepPrototypes:
             for number, start, end in video_spans
         ]
     )
-    num_steps = np.bincount(positions[:, 2].astype(int), minlength=len(labels))
-    return StepPrototypes(tuple(labels.values()), num_steps, means, readouts, positions)
+    repeats = [np.bincount([number for number, *_ in found], minlength=len(labels)) for found in spans]
+    return StepPrototypes(
+        tuple(labels.values()), np.sum(repeats, axis=0), means, readouts, positions, np.max(repeats, axis=0)
+    )
+
+
+def price_names(similarity: np.ndarray, use: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Prices of names (K,) at which steps that choose by similarity (K, n) minus price stay within their limits.
+
+    A step uses up `use` (K, n) of a name. Names are chosen by a softmax, and a price rises with the
+    logarithm of the excess, as in Sinkhorn's iterations.
+    """
+    prices = np.zeros(len(similarity))
+    for _ in range(PRICE_ROUNDS):
+        logits = (similarity - prices[:, None]) / PRICE_TEMPERATURE
+        choice = np.exp(logits - logits.max(0))
+        used = (use * choice / choice.sum(0)).sum(1)
+        excess = np.log(np.maximum(used, 1e-9)) - np.log(limits)
+        prices = np.maximum(0.0, prices + PRICE_TEMPERATURE * excess)
+    return prices

@@ -12,10 +12,11 @@ from hiero.corpus.table import STEPS, VIDEO_LEVEL, CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.steps import calibration
-from hiero.steps.correspondence import correspondence
+from hiero.steps.correspondence import JOINED_STEP_WEIGHT, correspondence, join_features
 from tests.optional import skip_without
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
+pa = pytest.importorskip("pyarrow")
 SCENES = np.random.default_rng(0).normal(size=(9, 32)).astype(np.float32)
 # The activity of "a" again in "b" and "c"; the others share a scene with it.
 ORDERS = {"a": [0, 3, 1, 2, 3, 4], "b": [5, 0, 3, 1, 3, 4], "c": [0, 3, 2, 1, 3], "d": [6, 7, 3, 8], "e": [8, 3, 6, 5]}
@@ -108,3 +109,50 @@ def test_steps_without_the_row_of_their_video(corpus, tmp_path):
     assert step.start_s == 20.0
     assert [(hit.video, hit.start_s) for hit in hits] == compare_all(corpus, "a", 1)[0][:3]
     assert searching.find_same_steps(tables, "z", 1, 30.0, StepQuery(3)) is None
+
+
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory):
+    """A corpus of class scores that a trained model has read."""
+    folder, engine = tmp_path_factory.mktemp("modelled"), load("hiero-k400", backbone="default", device="cpu")
+    corpus = Corpus(str(folder / "corpus"), create=True)
+    scenes = np.random.default_rng(0).normal(size=(5, 400))
+    for seed, (name, order) in enumerate({"a": [0, 1, 2], "b": [0, 1, 2], "c": [3, 1, 4]}.items()):
+        rng = np.random.default_rng(seed)
+        rows = np.concatenate([3 * scenes[i] + rng.normal(size=(30, 400)) for i in order])
+        video = engine.read_array(rows.astype(np.float32), name=name)
+        corpus.add(video, video.steps([3], labels=[]), name, f"key {name}")
+    return corpus
+
+
+def test_a_corpus_keeps_what_the_backbone_knew(modelled):
+    """The model's vectors and the backbone's features are compared together, in half precision."""
+    rows = sorted(modelled.table.to_arrow().to_pylist(), key=lambda row: (row["video"], row["start_s"]))
+    steps = {name: [row for row in rows if row["video"] == name and row["level"] == 0] for name in "abc"}
+    assert len(rows[0]["features"]) == 2 * 400
+    vectors = {
+        name: join_features(
+            np.array([row["vector"] for row in found]),
+            np.array([np.frombuffer(row["features"], np.float16) for row in found], dtype=np.float32),
+        )
+        for name, found in steps.items()
+    }
+    scores = correspondence(vectors["a"], [vectors["b"], vectors["c"]], step_weight=JOINED_STEP_WEIGHT)
+    expected = calibration.same_joined_step(np.sort(np.concatenate([part[1] for part in scores]))[::-1])
+    _, hits = modelled.like("a", (steps["a"][1]["start_s"] + steps["a"][1]["end_s"]) / 2)
+    np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-4)
+
+
+def test_videos_without_features_are_compared_by_the_model_alone(modelled, tmp_path):
+    """As in a corpus that an earlier version made, or to which it added a video."""
+    rows = modelled.table.to_arrow()
+    tables = CorpusTables(str(tmp_path / "old"), create=True)
+    tables.replace(STEPS, [], rows.drop_columns(["features"]))
+    expected = searching.find_same_steps(tables, "a", 0, 45.0, StepQuery(9))[1]
+    mixed = CorpusTables(str(tmp_path / "mixed"), create=True)
+    names, features = rows["video"].to_pylist(), rows["features"].to_pylist()
+    kept = [None if name == "c" else row for name, row in zip(names, features, strict=True)]
+    index = rows.schema.get_field_index("features")
+    mixed.replace(STEPS, [], rows.set_column(index, "features", pa.array(kept, pa.binary())))
+    assert searching.find_same_steps(mixed, "a", 0, 45.0, StepQuery(9))[1] == expected
+    assert expected != modelled.like("a", 45.0, 9)[1]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.steps import calibration
-from hiero.steps.correspondence import centre_steps, correspondence, match_posterior
+from hiero.steps.correspondence import FEATURE_WEIGHT, centre_steps, correspondence, join_features, match_posterior
 from tests.oracle import correspondence as oracle
 
 SCENES = np.random.default_rng(0).normal(size=(12, 24))
@@ -89,3 +89,11 @@ def test_a_higher_score_is_more_likely():
     values = calibration.same_step(np.array([-20.0, 0.0, 10.0, 40.0]))
     assert 0 < values[0] < values[1] < values[2] < values[3] <= 1
     assert calibration.same_step(np.array(8.71 / 0.75)) == pytest.approx(0.5, abs=0.01)
+
+
+def test_joined_cosines_are_weighted_means():
+    rng = np.random.default_rng(0)
+    (own, features), (other, other_features) = ([rng.normal(size=(n, d)) for d in (24, 7)] for n in (4, 5))
+    joined = join_features(own, features) @ join_features(other, 1000 * other_features).T
+    by_model, by_backbone = (centre_steps(a) @ centre_steps(b).T for a, b in ((own, other), (features, other_features)))
+    np.testing.assert_allclose(joined, (1 - FEATURE_WEIGHT) * by_model + FEATURE_WEIGHT * by_backbone)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 
 from hiero.errors import InputError
 from hiero.steps.prototypes import (
@@ -16,7 +17,9 @@ from hiero.steps.prototypes import (
     PrototypeWeights,
     StepPrototypes,
     learn_prototypes,
+    price_names,
 )
+from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import AnnotatedStep, Clock
 from hiero.vectors import unit_vectors
 
@@ -120,3 +123,45 @@ def test_nothing_to_learn_from():
 def test_a_step_holds_every_node_that_it_touches():
     video = CorrectedVideo({"nodes": np.eye(10)}, [], CLOCK)
     assert video.span(AnnotatedStep(3.6, 7.4, "stir")) == (3, 8)
+
+
+def test_steps_compete_for_a_name():
+    """Both steps look like washing: the one that looks more like it gets the name, the other its second best."""
+    prototypes = learn_prototypes([make_video(1), make_video(2)])
+    similarity = np.array([[0.9, 0.7], [0.2, 0.5], [0.1, 0.1]])
+    shared = prototypes.share_names(similarity, NAMES, np.full(2, 1 / 6), whole=True)
+    assert shared.argmax(0).tolist() == [0, 1]
+    assert shared[0, 0] == 0.9
+    assert shared[1, 1] == 0.5
+    assert (shared <= similarity).all()
+    # Other texts may name any number of steps, and so may a step that a corrected video had twice.
+    assert prototypes.share_names(similarity, ["rinse", "stir", "sing"], np.ones(2), True).argmax(0).tolist() == [0, 0]
+    twice = learn_prototypes([make_video(1, (0, 1, 2, 0))])
+    assert twice.max_repeats.tolist() == [2, 1, 1]
+    assert twice.share_names(similarity, NAMES, np.full(2, 1 / 6), whole=True).argmax(0).tolist() == [0, 0]
+
+
+def test_short_pieces_of_one_step_share_its_name():
+    prototypes = learn_prototypes([make_video(1)])  # each step is a sixth of the video
+    similarity = np.array([[0.9, 0.8, 0.1], [0.2, 0.6, 0.1], [0.1, 0.1, 0.9]])
+    pieces = np.array([1 / 12, 1 / 12, 1 / 6])
+    assert prototypes.share_names(similarity, NAMES, pieces, whole=False).argmax(0).tolist() == [0, 0, 2]
+    assert prototypes.share_names(similarity, NAMES, pieces, whole=True).argmax(0).tolist() == [0, 1, 2]
+
+
+@given(st.integers(0, 1000), st.integers(2, 6))
+def test_prices_find_the_best_assignment(seed, num):
+    """Some names are popular with all steps. The choice at the prices is that of the Hungarian algorithm."""
+    rng = np.random.default_rng(seed)
+    similarity = 0.4 * np.eye(num)[rng.permutation(num)] + 0.1 * rng.random((num, num)) + 0.5 * rng.random((num, 1))
+    rows, columns = linear_sum_assignment(-similarity)
+    priced = similarity - price_names(similarity, np.ones_like(similarity), np.ones(num))[:, None]
+    assert priced.argmax(0)[columns].tolist() == rows.tolist()
+
+
+def test_prototypes_of_an_earlier_version(tmp_path):
+    """Without `max_repeats`, a name may be given as often as it was seen in all videos together."""
+    learn_prototypes([make_video(1), make_video(2)]).save(tmp_path)
+    arrays = {name: value for name, value in load_arrays(tmp_path / ARRAYS_FILE).items() if name != "max_repeats"}
+    save_arrays(tmp_path / ARRAYS_FILE, arrays)
+    assert StepPrototypes.load(tmp_path).max_repeats.tolist() == [2, 2, 2]
