@@ -515,9 +515,14 @@ class Hierarchy:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """The name of each step on one line, by its id: its label, or its number in its level ("Step 3")."""
-        numbered = [(number, step) for level in self.levels for number, step in enumerate(level, start=1)]
-        return {step.id: one_line(step.label or "") or f"Step {number}" for number, step in numbered}
+        """The name of each step on one line, by its id: its label, or the finest steps in it ("Steps 3 to 5")."""
+        numbers: dict[str, tuple[int, int]] = {}  # of the first and the last of the finest steps in each
+        for level in reversed(self.levels):
+            for number, step in enumerate(level, start=1):
+                inside = [numbers[child] for child in step.children if child in numbers]
+                numbers[step.id] = (inside[0][0], inside[-1][1]) if inside else (number, number)
+        steps = (step for level in self.levels for step in level)
+        return {step.id: one_line(step.label or "") or numbered_title(*numbers[step.id]) for step in steps}
 
     @property
     def level_names(self) -> list[str]:
@@ -726,6 +731,11 @@ def format_count(number: int, noun: str) -> str:
     """Format a number with its noun: "1 video", "2 videos"."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def numbered_title(first: int, last: int) -> str:
+    """The title of a step without a name, from the numbers of the finest steps in it."""
+    return f"Step {first}" if first == last else f"Steps {first} to {last}"
 
 
 def level_name(level: int, num_levels: int) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_name, printable
+from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_name, link_levels, printable
 
 TOLERANCE_S = Fraction(501, 1_000_000)
 
@@ -108,6 +108,10 @@ def test_an_answer_says_whether_it_is_present_and_how_probable_it_is():
 def test_unnamed_steps_are_counted_from_1():
     steps = (Step("a", 0.0, 1.0, 0, label="wash"), Step("b", 1.0, 2.0, 1))
     assert Hierarchy("v", "m", 2.0, (steps,)).titles == {"a": "wash", "b": "Step 2"}
+    levels = link_levels(
+        [[Step("all", 0.0, 4.0, 0)], [Step("x", 0.0, 1.0, 0), Step("y", 1.0, 2.0, 0), Step("z", 2.0, 4.0, 0)]]
+    )
+    assert Hierarchy("v", "m", 4.0, tuple(map(tuple, levels))).titles["all"] == "Steps 1 to 3"  # the finest ones in it
     assert [level_name(i, 3) for i in range(3)] == ["coarse", "medium", "fine"]
 
 

@@ -185,7 +185,7 @@ def restore_step_with_id(start_s: float, end_s: float, label: str | None, id: An
 
 def _is_default_title(label: str, id: str) -> bool:
     """Whether a label is what hiero writes for a step without one, in this or the previous version."""
-    return re.fullmatch(r"Step \d+", label) is not None or label == one_line(f"step {id}")
+    return re.fullmatch(r"Step \d+|Steps \d+ to \d+", label) is not None or label == one_line(f"step {id}")
 
 
 def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:

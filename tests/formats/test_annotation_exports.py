@@ -251,7 +251,7 @@ def test_label_studio_takes_tasks_and_interface(steps, tmp_path):
     interface.write_text(label_studio_interface(labels), encoding="utf-8")
     assert [label.get("value") for label in ET.parse(interface).iter("Label")] == [
         "prepare",
-        "Step 2",
+        "Step 3",
         "wash the tomato",
         steps.titles[steps.levels[1][1].id],
     ]

@@ -109,7 +109,7 @@ def test_elan(steps, write):
     pympi = pytest.importorskip("pympi")
     eaf = pympi.Elan.Eaf(str(write("elan")))
     assert set(eaf.get_tier_names()) == {"coarse", "fine"}
-    assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Step 2")]
+    assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Step 3")]
     fine = sorted(eaf.get_annotation_data_for_tier("fine"))
     assert [(a, b) for a, b, _ in fine] == [(0, 12500), (12500, 47040), (47040, 3725300)]
     assert fine[1][2] == steps.titles[steps.levels[1][1].id]

@@ -57,7 +57,10 @@ export function momentCard(hit, query, showsVideo = false) {
   return h("li", {}, card);
 }
 
-export const hitTitle = (/** @type {Hit} */ hit) => stepTitle(hit.label, /\d+$/.exec(hit.step)?.[0] ?? hit.step);
+export function hitTitle(/** @type {Hit} */ { label, step }) {
+  const [, level, number] = /^(.*)-(\d+)$/.exec(step) ?? [];
+  return level ? label || t("step.of_level", { number, level }) : stepTitle(label, step);
+}
 
 /** The file in which a hit plays and its times there. A video may consist of several files. @param {Hit} hit */
 export async function findClip(hit) {

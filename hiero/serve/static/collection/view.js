@@ -22,7 +22,7 @@ const state = {
   request: 0,  // number of the last request; earlier responses are ignored
 };
 
-const adding = new Adding(() => refresh());
+const adding = new Adding(() => { load(); jobs.load(); });
 const jobs = new JobPanel(render, () => { load(); showLearned(); });
 const root = h("section", { id: "list", class: "collection", hidden: true, "aria-labelledby": "list-title" },
   h("div", { id: "collection-head", class: "collection-head" },
@@ -80,8 +80,6 @@ async function load(offset = 0) {
     render();
   });
 }
-
-async function refresh() { await load(); await jobs.load(); }
 
 function render() {
   const { q, ...chosen } = filters(), { videos, total, unread } = state;

@@ -79,6 +79,5 @@ export class Asking {
     this.events.onQuestions(this.questions);
   }
 
-  /** What the timeline draws. */
   get rows() { return this.questions.map(question => ({ text: question.text, matches: shownMatches(question) })); }
 }

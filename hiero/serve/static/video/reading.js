@@ -52,16 +52,11 @@ export class Reading {
     events.onmessage = event => {
       const { state, done_s, duration_s, left_s, message } = JSON.parse(event.data);
       if (duration_s) { bar.max = duration_s; bar.value = done_s; } else bar.removeAttribute("value");  // without an end it only moves
-      if (state === "running") text.textContent = describeProgress(done_s, duration_s, left_s);
+      const progress = duration_s ? t("reading.of", { done: formatTime(done_s), total: formatTime(duration_s) }) : t("reading.done", { done: formatTime(done_s) });
+      if (state === "running") text.textContent = [progress, formatLeft(left_s)].filter(Boolean).join(" · ");
       if (state === "done") { this.hide(); this.onDone(); }
       if (state === "failed" || state === "cancelled") this.offer(message || t("reading.stopped"));
     };
     events.onerror = () => { events.close(); if (this.id === id) this.offer(t("reading.lost")); };
   }
-}
-
-/** @param {number} done @param {number | null} duration @param {number | null} left */
-function describeProgress(done, duration, left) {
-  const progress = duration ? t("reading.of", { done: formatTime(done), total: formatTime(duration) }) : t("reading.done", { done: formatTime(done) });
-  return [progress, formatLeft(left)].filter(Boolean).join(" · ");
 }

@@ -1,18 +1,27 @@
 // @ts-check
 // Questions about a hierarchy of steps. Nothing here touches the page or the server.
 import { stepTitle } from "../format.js";
+import { t } from "../texts.js";
 
 const SAME_TIME_S = 0.01;
 
 /** Whether two steps begin and end together, as a step and its only child do. @param {Span} a @param {Span} b */
 export const haveSameSpan = (a, b) => Math.abs(a.start_s - b.start_s) < SAME_TIME_S && Math.abs(a.end_s - b.end_s) < SAME_TIME_S;
 
-/** Every step with its place, by its id. @param {Hierarchy} hierarchy @returns {Entries} */
-export function indexSteps(hierarchy) {
+// Every step with its place and its title: its name, or the numbers of the finest steps in it.
+/** @param {Hierarchy} hierarchy @returns {Entries} */
+export function indexSteps({ levels }) {
   const entries = new Map();
-  hierarchy.levels.forEach(({ steps }, level) => steps.forEach((step, index) => {
-    entries.set(step.id, { step, level, index, title: stepTitle(step.label, index + 1), activity: step.thread });
-  }));
+  /** @type {Map<string, [number, number]>} the first and the last of the finest steps in each */
+  const numbers = new Map();
+  for (let level = levels.length - 1; level >= 0; level--) {
+    for (const [index, step] of levels[level].steps.entries()) {
+      const inside = step.children.flatMap(id => numbers.get(id) ?? []), first = inside[0] ?? index + 1, last = inside.at(-1) ?? first;
+      const title = first === last ? stepTitle(step.label, first) : step.label || t("step.range", { first, last });
+      numbers.set(step.id, [first, last]);
+      entries.set(step.id, { step, level, index, title, activity: step.thread });
+    }
+  }
   return entries;
 }
 

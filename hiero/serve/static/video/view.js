@@ -38,7 +38,8 @@ const commands = {
   rename: () => { if (timeline.selectedId) (chapters.find(timeline.selectedId) ? chapters.rename(timeline.selectedId) : startRename(timeline.selectedId)); },
   split: () => changeSelected((hierarchy, id) => edit.split(hierarchy, id, currentTime())),
   merge: () => changeSelected(edit.merge),
-  earlier: () => moveSelected(-MOVE_S), later: () => moveSelected(MOVE_S),
+  earlier: () => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, -MOVE_S)),
+  later: () => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, MOVE_S)),
   undo: () => saves.undo(), redo: () => saves.redo(), revert: () => saves.discard(),
   zoomIn: () => timeline.zoom(1.6), zoomOut: () => timeline.zoom(1 / 1.6), fit: () => timeline.fit(),
   link: () => copyLink(currentTime(), notify), recut, tab: showTab,
@@ -62,7 +63,7 @@ const chapters = new Chapters(view.chapters, {
 });
 const activities = new Activities(view.activities, {
   onFilter: chosen => {
-    stopPlayingAll();
+    state.playingAll = null;
     const filter = chosen === null ? null : chosen === "person" ? (/** @type {StepEntry} */ { step }) => step.origin === "person" : (/** @type {StepEntry} */ entry) => entry.activity === chosen.activity;
     chapters.setFilter(filter);
     timeline.setFilter(filter);
@@ -193,8 +194,6 @@ function changeSelected(change) {
   if (id !== null && canEdit()) saves.apply(hierarchy => change(hierarchy, id));
 }
 
-const moveSelected = (/** @type {number} */ seconds) => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, seconds));
-
 function updateTools() {
   const hasSelection = timeline?.selected !== undefined;
   view.editTools.hidden = !store.canEdit;
@@ -236,7 +235,7 @@ function showNow(/** @type {StepEntry} */ entry) { view.now.textContent = descri
 function currentTime() { return state.video?.playable ? player.currentTime : Number(view.still.dataset.time || 0); }
 
 function seek(/** @type {number} */ time, remember = true) {
-  stopPlayingAll();
+  state.playingAll = null;
   state.linkedTime = Number(time.toFixed(1));
   if (state.video?.playable) player.currentTime = time;
   else { view.still.dataset.time = String(time); view.still.src = pictureAt(time) ?? ""; view.still.hidden = !pictureAt(time); }
@@ -263,8 +262,6 @@ function continuePlayingAll(/** @type {number} */ time) {
   if (playingAll.index < playingAll.steps.length) player.currentTime = playingAll.steps[playingAll.index].start_s;
   else { player.pause(); activities.choose(null); }
 }
-
-function stopPlayingAll() { state.playingAll = null; }
 
 function showTab(/** @type {"chapters" | "answers"} */ name) {
   for (const tab of /** @type {const} */ (["chapters", "answers"])) {
