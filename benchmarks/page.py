@@ -63,9 +63,8 @@ COLLECTION = {
     "home/garden": (COFFEE, GRASS, CAT, COINS, BRICK),
     "home/garage": (COFFEE, MOTORCYCLE, CAT, COINS, GRASS),
     "home/shopping": (COFFEE, COINS, CAT, BRICK, GRASS),
-    "launch/briefing": (COFFEE, ASTRONAUT, ROCKET, MOON, STARS),
-    "launch/countdown": (ASTRONAUT, ROCKET, MOON, COFFEE, STARS),
-    "launch/night": (ROCKET, MOON, STARS, ASTRONAUT, COFFEE),
+    "launch/briefing": (ASTRONAUT, ROCKET, COFFEE),
+    "launch/countdown": (ROCKET, MOON, STARS),
 }
 NEW = "launch/observatory"  # in the collection, but not processed yet
 DAY_S = 24 * 3600
@@ -231,16 +230,12 @@ def write_pictures(browser: Browser, to: Path) -> None:
     """Write a picture of each view."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        labels = root / "labels.txt"
-        labels.write_text("\n".join(LABELS.values()) + "\n")
-        with serve(
-            make_corpus(root / "day", {"saturday": DAY}, labels, "-k", "3,8"), "--labels", str(labels)
-        ) as address:
+        with serve(*make_corpus(root / "day", {"saturday": DAY}, "-k", "3,8")) as address:
             write_video_views(browser, address, to)
-        corpus = make_corpus(root / "collection", COLLECTION, labels, "-k", "5")
+        collection = make_corpus(root / "collection", COLLECTION, "-k", "5")
         new = root / "collection" / f"{NEW}.mp4"
         write_film(new, (MOON, STARS), 0)
-        with serve(corpus, str(new), "--labels", str(labels)) as address:
+        with serve(*collection, str(new)) as address:
             write_collection_views(browser, address, to)
 
 
@@ -276,16 +271,19 @@ def write_video_views(browser: Browser, address: str, to: Path) -> None:
         context.close()
 
 
-def make_corpus(folder: Path, films: dict[str, tuple[str, ...]], labels: Path, *options: str) -> str:
-    """A corpus of films of photographs, each of another month."""
+def make_corpus(folder: Path, films: dict[str, tuple[str, ...]], *options: str) -> tuple[str, str, str]:
+    """A corpus of films of photographs, each of another month, and the option that names its steps."""
     for number, (name, photographs) in enumerate(films.items()):
         path = folder / f"{name}.mp4"
         write_film(path, photographs, number)
         recorded = time.time() - 20 * number * DAY_S
         os.utime(path, (recorded, recorded))
-    command = [sys.executable, "-m", "hiero", "index", str(folder), "--to", str(folder / "corpus"), *options]
-    subprocess.run([*command, "--labels", str(labels)], check=True, stdout=subprocess.DEVNULL)
-    return str(folder / "corpus")
+    labels, corpus = folder / "labels.txt", str(folder / "corpus")
+    shown = {LABELS[photograph]: None for photographs in films.values() for photograph in photographs}
+    labels.write_text("\n".join(shown) + "\n")
+    command = [sys.executable, "-m", "hiero", "index", str(folder), "--to", corpus, "--labels", str(labels)]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    return corpus, "--labels", str(labels)
 
 
 @contextmanager
