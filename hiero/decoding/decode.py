@@ -172,7 +172,10 @@ def read_frame(path: Path, time_s: float, short_side: int | None = None, file: A
     """The picture that a video shows at a time, found by seeking. Its last one if it ends before."""
     with VideoReader(path, 0, file=file) as reader:
         reader.messages = []  # the rest of the video is not read, which is no damage
-        first = next(reader.container.demux(reader.stream))  # not every container states where it starts
+        try:
+            first = next(reader.container.demux(reader.stream))  # not every container states where it starts
+        except (reader.decode_error, StopIteration) as error:
+            raise InputError(f"{path}: cannot be decoded ({error})") from error
         tick = (first.pts or 0) + round(time_s / reader.stream.time_base)
         shown = None
         for frame in reader.frames(packets_before(reader.container, reader.stream, tick)):

@@ -53,6 +53,9 @@ def test_one_frame_is_found_by_seeking(make, name, start_s):
     found = [10 * round(float(read_frame(path, i + 0.5).mean()) / 10) for i in (0, 3, 4, 13, 23)]
     assert found == [whole[i] for i in (0, 3, 4, 13, 23)]
     assert round(float(read_frame(path, 999.0).mean())) == pytest.approx(240, abs=3)  # the last one
+    path.write_bytes(path.read_bytes()[:600])  # only its header
+    with pytest.raises(InputError):
+        read_frame(path, 3.0)
 
 
 @pytest.mark.parametrize(
