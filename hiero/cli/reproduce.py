@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hiero.evaluation.reproduction import Reproduction
 
 MAX_MESSAGE_BYTES = 4000  # the end of the output of a command, which holds its error message
+TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # colours and movements of the cursor
 FILE_WIDTH, CELL_WIDTH = 240, 15  # characters of a table in a file or pipe, and of a cell with both numbers
 
 
@@ -78,7 +80,7 @@ def reproduce(
         ) from None
     summary = write_summary(reproduction, tables)
     print_summary(summary)
-    log(f"{out / 'summary.html'} and summary.json: {format_count(len(tables), 'table')}")
+    log(f"{out / 'summary.html'} and summary.json: {format_count(len(summary['tables']), 'table')}")
     if any(row["failed"] for table in summary["tables"] for row in table["rows"]):
         sys.exit(1)
 
@@ -147,27 +149,26 @@ def run_hiero(arguments: list[str], environment: dict[str, str]) -> str:
             end = (end + chunk)[-MAX_MESSAGE_BYTES:]
     if is_interrupted:
         raise KeyboardInterrupt
+    if process.returncode < 0:
+        return f"ended by signal {-process.returncode}; it may have run out of memory"
     if process.returncode == 0:
         return ""
-    lines = end.decode(errors="replace").strip().splitlines()
+    lines = TERMINAL_CODES.sub("", end.decode(errors="replace")).strip().splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("hiero: ")), len(lines) - 1)
-    reason = "\n".join(lines[start:]).removeprefix("hiero: ")
-    return reason or f"ended by signal {-process.returncode}; it may have run out of memory"
+    return "\n".join(lines[start:]).removeprefix("hiero: ")
 
 
 def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, Any]:
     """Write summary.json and summary.html; returns the content of both."""
+    from hiero.evaluation.reproduction import reproducible_tables
     from hiero.formats.rows import to_json
     from hiero.report.inlining import write_page
     from hiero.storage.files import write_text
 
     files = reproduction.files
-    summary = {
-        "version": 1,
-        "hiero": hiero.__version__,
-        "data": str(files.data),
-        "tables": [reproduction.table(name) for name in tables],
-    }
+    every = map(reproduction.table, reproducible_tables(files.num_seeds > 0))
+    shown = [table for table in every if table["name"] in tables or table["runs"]]  # also those of earlier runs
+    summary = {"version": 1, "hiero": hiero.__version__, "data": str(files.data), "tables": shown}
     write_text(files.out / "summary.json", to_json(summary))
     write_page(files.out / "summary.html", "reproduction.html", ("style.css",), summary)
     return summary

@@ -98,8 +98,7 @@ class Reproduction:
         jobs: dict[str, Job] = {}
         for run in runs:
             if not self.files.missing(run):
-                for job in (*self._jobs_before(self.files.run_inputs(run)), self._run_job(run)):
-                    jobs[job.target] = job
+                jobs |= {job.target: job for job in self._jobs_of(run)}
         return list(jobs.values())
 
     def is_finished(self, job: Job) -> bool:
@@ -158,15 +157,16 @@ class Reproduction:
                     arguments[1] = str(self.files.path(f"DATA/selected/{target.replace('/', '-')}"))
                 yield self._job(target, arguments, inputs)
 
-    def _run_job(self, run: Run) -> Job:
-        """The job that writes the report of a run."""
+    def _jobs_of(self, run: Run) -> list[Job]:
+        """The jobs behind a run; the last one writes its report."""
+        jobs = list(self._jobs_before(self.files.run_inputs(run)))
         models = [Path(RAW)] if run["model"] == RAW else [self.files.path(target) for target in self.files.models(run)]
         parts = [str(run[key]) for key in ("eval", "model", "backbone", "data", "protocol", "context") if key in run]
         target = f"RUNS/{'-'.join(parts).replace('/', '-')}.json"
         command = ["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]
         arguments = [*command, *run_arguments(run, models, self.files.path("DATA/"))[0]]
         output = ["-o", str(self.files.path(target))]
-        return self._job(target, [*arguments, *output], self.files.run_inputs(run))
+        return [*jobs, self._job(target, [*arguments, *output], self.files.run_inputs(run))]
 
     def _job(self, target: str, arguments: list[str], inputs: list[str]) -> Job:
         words = [word.replace(str(self.files.out), "OUT") for word in arguments]
@@ -198,7 +198,7 @@ class Reproduction:
         for row in own_rows(name):
             ours, failed = Row(row["method"], {}), []
             for run in (run for run in row["ours"] if not self.files.missing(run)):
-                job = self._run_job(run)
+                job = self._jobs_of(run)[-1]
                 report = self._report(job)
                 if job.target in self.failures:
                     failed.append(self.failures[job.target])

@@ -201,6 +201,7 @@ def test_damaged_results_are_made_again(release, reproduced, commands):
     assert run(release, "-o", reproduced, "--only", "egoprocel") == 0
     assert describe(commands) == ["eval egoprocel"]
     assert read_summary(reproduced)["egoprocel"] == before
+    assert read_summary(reproduced)["localization"]["runs"]  # tables of earlier runs stay in the summary
 
 
 KILLED = """
@@ -339,11 +340,16 @@ def test_mistakes_say_what_to_do(release, tmp_path, capsys):
         run(release, "-o", tmp_path / "out")
 
 
-def test_commands_run_in_their_own_process(tmp_path, capfd):
+def test_commands_run_in_their_own_process(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are drawn, and do not hide the reason
+    (tmp_path / "features").mkdir()
+    (tmp_path / "features" / "a.npy").write_bytes(b"no numbers")
+    reason = reproduce.run_hiero(["pack", str(tmp_path / "features"), str(tmp_path / "store")], {})
+    assert reason.startswith(str(tmp_path / "features"))
+    shown = capfd.readouterr().err
+    assert reason.splitlines()[0] in shown
+    assert "━" in shown
     assert reproduce.run_hiero(["--version"], {}) == ""
-    reason = reproduce.run_hiero(["weights", "path", "nine"], {})
-    assert reason.startswith("no weights named nine; known are")
-    assert f"hiero: {reason}" in capfd.readouterr().err
     (tmp_path / "egovlp").mkdir()
     (tmp_path / "egovlp" / "egovlp.pth").touch()
     assert reproduce.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
