@@ -33,8 +33,8 @@ class MeanOperator(nn.Module):
 register("hiero.operators", "mean-neighbours", MeanOperator)
 
 
-def main(out: Path) -> tuple[HiERO, list[float]]:
-    model, losses = train(ModelConfig(**SIZES, clock=WORLD.config.clock, operator="mean-neighbours"))
+def main(out: Path, num_steps: int = 40) -> tuple[HiERO, list[float]]:
+    model, losses = train(ModelConfig(**SIZES, clock=WORLD.config.clock, operator="mean-neighbours"), num_steps)
     model.save_pretrained(out)  # config.json records the operator's name
     loaded = load_model(out)
     features = WORLD.session(10_000).features[None]

@@ -35,13 +35,17 @@ LONG_MODULES = (
     "engine/test_live.py",
     "engine/test_photographs.py",
     "extraction/test_collection.py",
+    "browser/test_video.py",
     "test_notebooks.py",
+    "browser/test_collection.py",
     "browser/test_page.py",
     "engine/test_engine.py",
     "serve/test_server.py",
     "sources/test_live_source.py",
     "corpus/test_s3.py",
     "serve/test_ray_reader.py",
+    "bench/test_hostile.py",
+    "evaluation/test_case_processes.py",
     "cli/test_watch.py",
     "storage/test_weights.py",
     "training/test_processes.py",
@@ -109,6 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         config.option.loadscopereorder = False  # see pytest_collection_modifyitems
     config.stash[HOME] = _make_home()
+    gc.disable()  # until all tests are collected, which takes a tenth less: what they import stays
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -130,8 +135,9 @@ def _make_home() -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: at any time one of them waits, for a recording or for another process."""
-    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
+    """More workers than cores: at any time some of them wait, for a recording, a browser or another process."""
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(4, num_cores + 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -141,7 +147,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # what was imported stays; the collector need not look through it again and again
+    gc.freeze()  # the collector need not look through what was imported again and again
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

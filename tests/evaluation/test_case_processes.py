@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +13,6 @@ import pytest
 from hiero.engine import load
 from hiero.evaluation.cases import CaseProcesses, EvalOptions, map_cases, start_processes
 from hiero.evaluation.own_videos import (
-    TASKS,
     OwnSettings,
     evaluate_own_videos,
     read_annotations,
@@ -24,7 +25,8 @@ from tests.waiting import PATIENCE_S
 FEW_DRAWS = EvalOptions(num_draws=5)
 
 
-# Processes take seconds to start: as few as possible are started, and all tests share a model and its home.
+# Processes take seconds to start, and as long again to load a network: as few as possible do, and
+# all tests share a model and its home.
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +48,8 @@ def cases(model, data):
     return cases
 
 
-def test_tables_are_those_of_threads_and_an_error_does_not_wait(cases, model):
-    done: list[str] = []
+def test_an_error_does_not_wait_for_cases_that_have_begun(cases, model):
     processes = CaseProcesses(str(model), 2)
-    tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append, processes)
-    assert tables == evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3)
-    assert sorted(done) == sorted(case.video.path.stem for case in cases)
     begun = processes.score(_sleep, cases[0])
     with pytest.raises(ValueError, match="no such case"), processes:
         map_cases(_fail, cases, processes=processes)
@@ -65,17 +63,21 @@ def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypat
         assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
 
 
-def test_the_report_of_several_processes(model, data, monkeypatch):
+def test_tables_of_several_processes_are_those_of_threads(model, data, cases, monkeypatch):
     monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
-    reports = [
+    done: dict[str, list[str]] = {"reading": [], "scoring": []}
+    settings = OwnSettings(model=str(model), num_clusters=3, options=FEW_DRAWS, device="cpu")
+    threads, processes = (
         run_own_videos(
             data / "features",
             data / "steps.json",
-            OwnSettings(model=str(model), options=FEW_DRAWS, device="cpu", num_processes=num),
+            replace(settings, num_processes=num),
+            bar=lambda name, _: nullcontext(done[name].append),
         )
         for num in (1, 2)
-    ]
-    assert reports[0].tables == reports[1].tables
+    )
+    assert processes.tables == threads.tables
+    assert sorted(done["scoring"]) == sorted(2 * [case.video.path.stem for case in cases])
 
 
 def test_who_cannot_start_processes_does_without(model, monkeypatch):

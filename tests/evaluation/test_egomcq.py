@@ -17,7 +17,7 @@ from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
 
 @pytest.mark.parametrize("context", [0, 1, 4])
 def test_egomcq_is_what_one_question_at_a_time_gives(tmp_path, engine, store, context):
-    questions = read_questions(write_questions(tmp_path / "egomcq.json"))
+    questions = read_questions(write_questions(tmp_path / "egomcq.json", num=16))
     table, missing = evaluate_egomcq(engine, store, questions, context, batch_size=7)
     correct = {"inter": [], "intra": []}
     with torch.no_grad():

@@ -10,11 +10,11 @@ from hiero.config import ModelConfig
 
 def test_a_training_loop_of_your_own():
     config = ModelConfig(**train_loop.SIZES, clock=train_loop.WORLD.config.clock)
-    _, losses = train_loop.train(config, num_steps=30)
+    _, losses = train_loop.train(config, num_steps=20)
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
 def test_another_operator(tmp_path):
-    _, losses = custom_operator.main(tmp_path)
+    _, losses = custom_operator.main(tmp_path, num_steps=20)
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
     assert json.loads((tmp_path / "config.json").read_text())["model"]["operator"] == "mean-neighbours"

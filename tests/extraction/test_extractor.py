@@ -200,6 +200,12 @@ def test_unknown_backbones_and_precision():
     assert choose_precision(torch.device("meta")) is torch.float32
 
 
+def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
+    expected = choose_precision(torch.device("cpu"))
+    monkeypatch.setattr(torch.nn.functional, "conv2d", None)
+    assert choose_precision(torch.device("cpu")) is expected
+
+
 @pytest.mark.parametrize(
     ("device", "num_cores", "gib", "free_gib", "setting", "is_built", "expected"),
     [

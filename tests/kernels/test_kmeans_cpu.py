@@ -43,7 +43,7 @@ def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch
 
 
 @given(st.integers(8, 80), st.integers(1, 6), st.sampled_from([3, 60]), st.integers(1, 5), st.integers(0, 2**31))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, width, num_restarts, seed):
     """Also where points are there several times, restarts end at different steps, or none has time to end."""
     rng = np.random.default_rng(seed)

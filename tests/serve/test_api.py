@@ -836,7 +836,7 @@ def test_the_api_is_what_its_document_says(library):
         paths.add(operation.path)
 
         @settings(
-            max_examples=12,
+            max_examples=6,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.explicit, Phase.generate],
