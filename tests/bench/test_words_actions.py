@@ -1,11 +1,13 @@
-"""Texts of clips with verbs and nouns, and which of them are true of which clip."""
+"""Texts of clips with verbs and nouns, which of them are true of which clip, and the mean of two heads."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks.words_actions import VERBS, Clips, write_text
+from benchmarks.words_actions import VERBS, Clips, Head, judge, write_text
+from hiero.text.joint_text import HEAD_FILES
 
 LABELS = """Video_index,Video_name,Video_category,Start_times,End_times,Action_labels,Nouns
 1,OP01-R01-PastaSalad-1-2,OP01-R01-PastaSalad,1,2,9,"water,faucet,pot"
@@ -42,3 +44,31 @@ def test_texts_of_a_verb_and_nouns():
     for text in (write_text(4, ("onion",), random) for _ in range(30)):
         assert "onion" in text
         assert any(word in text for word in words)
+
+
+def test_names_verbs_and_opening_are_judged_by_similarity(clips):
+    chosen = np.array([0, 1])
+    names = {"pour the water and faucet and pot": [0.9, 0.8], "open the fridge": [0.1, 0.7]}
+    others = {"pour the something": [1.0, 0.2], "open the something": [0.0, 0.1], "close the fridge": [0.0, 0.8]}
+    similarity = {**names, **others}
+
+    def compare(texts):
+        return np.array([similarity.get(text, [-1.0, -1.0]) for text in texts])
+
+    right = judge(compare, clips, chosen)
+    assert right["first of 2 names"].tolist() == [True, False]
+    assert right["among the first five"].tolist() == [True, True]
+    assert right["first of ten verbs"].tolist() == [True, False]
+    assert right["open above close, or below"].tolist() == [False]
+
+
+def test_a_mean_of_heads_lies_between_them_and_is_read_back(tmp_path):
+    start, end = (Head(HEAD_FILES["general"]) for _ in range(2))
+    with torch.no_grad():
+        end.text.out.bias += 1.0
+    end.mix(start, 0.25)
+    torch.testing.assert_close(end.text.out.bias - start.text.out.bias, torch.full((512,), 0.25))
+    end.save(tmp_path / "head.safetensors")
+    read = Head(tmp_path / "head.safetensors")
+    torch.testing.assert_close(read.text.out.bias, end.text.out.bias, atol=1e-3, rtol=1e-3)
+    assert read.pooling == start.pooling

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from benchmarks.words import JointHead
 from hiero.engine.video_nodes import class_names, default_labels, rich_labels
+from hiero.errors import InputError
 from hiero.storage.files import load_arrays
 from hiero.text import joint_text
-from hiero.text.joint_text import HEAD_FILE, JOINT_SIZE, PROMPTS, encode_joint_texts, joint_key, pooling_temperature
+from hiero.text.joint_text import HEAD_FILES, JOINT_SIZE, PROMPTS, encode_joint_texts, joint_key, pooling_temperature
 from hiero.text.minilm import MiniLMEncoder, shipped_vectors
 from hiero.text.vector_cache import text_digest
 from tests.optional import weights_or_skip
@@ -21,7 +23,8 @@ def test_two_layers_in_numpy_and_torch(monkeypatch):
     monkeypatch.setattr(joint_text, "encode_minilm", lambda texts: vectors[: len(texts)])
     head = JointHead()
     arrays = {
-        name.removeprefix("text."): torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILE, "text.").items()
+        name.removeprefix("text."): torch.from_numpy(v).float()
+        for name, v in load_arrays(HEAD_FILES["general"], "text.").items()
     }
     head.text.load_state_dict(arrays)
     with torch.inference_mode():
@@ -36,8 +39,8 @@ def test_two_layers_in_numpy_and_torch(monkeypatch):
 def test_its_key_and_size():
     assert 5 < pooling_temperature() < 50
     assert joint_key().count("-") == 2
-    assert HEAD_FILE.stat().st_size < 7_000_000
-    assert "## Limits" in (HEAD_FILE.parent / "README.md").read_text()
+    assert sum(file.stat().st_size for file in HEAD_FILES.values()) < 13_000_000
+    assert "## Limits" in (HEAD_FILES["general"].parent / "README.md").read_text()
 
 
 def test_vectors_of_bundled_labels_come_with_the_package():
@@ -53,3 +56,34 @@ def test_vectors_of_bundled_labels_come_with_the_package():
     some = texts[::400]
     vectors = np.stack([shipped[text_digest(text)] for text in some])
     np.testing.assert_allclose(vectors, MiniLMEncoder().encode(some), atol=2e-3)
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """A function that chooses a head as a new process would."""
+
+    def choose(name):
+        monkeypatch.setenv("HIERO_WORDS", name)
+        for cached in (joint_text.load_text_head, joint_text.joint_key, joint_text._encode_one):
+            cached.cache_clear()
+
+    yield choose
+    choose("")
+
+
+def test_a_head_is_chosen_by_its_name(words):
+    keys, vectors = set(), []
+    for name in HEAD_FILES:
+        words(name)
+        keys.add(joint_key())
+        vectors.append(encode_joint_texts(default_labels()[:1]))
+    assert len(keys) == len(HEAD_FILES)
+    assert not np.allclose(*vectors, atol=1e-2)
+    words("")
+    np.testing.assert_array_equal(encode_joint_texts(default_labels()[:1]), vectors[0])
+
+
+def test_an_unknown_head_is_refused(words):
+    words("repair")
+    with pytest.raises(InputError, match="HIERO_WORDS must be general or cooking, not repair"):
+        joint_key()
