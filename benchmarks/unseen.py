@@ -6,6 +6,7 @@ steps in order, with the fold models of `benchmarks.cross_validation`.
     python -m benchmarks.unseen same-step WORK --kinds k400 --variants text-noise-1
     python -m benchmarks.unseen probability WORK --kinds k400 --variants text-noise-1      of `--like`
     python -m benchmarks.unseen names WORK --kinds k400 --variants text-noise-1
+    python -m benchmarks.unseen order WORK --kinds k400 --variants text-noise-1
 
 For Omnivore: `--kinds omnivore-b --variants long-text-noise-1`. Each recording is once one of a recipe
 that its fold's model never saw ("unseen"); "known" are recordings that were left out of other recipes.
@@ -14,7 +15,8 @@ that its fold's model never saw ("unseen"); "known" are recordings that were lef
 recipe. Vectors are the model's (`Video.embed_spans`), means of the backbone's features, or both
 (`join_features`), compared one by one or in order (`correspondence`). The weight of *joined, weight of
 other folds* was chosen for each fold on the others. *names*: annotated steps get names of the recipe
-after 1 or 4 recordings were corrected; F1 is that of steps cut and named. Intervals hold 95 % of what
+after 1 or 4 recordings were corrected; F1 is that of steps cut and named. *order*: the texts of all
+steps are placed in their order, k is the weight of the prior of their lengths. Intervals hold 95 % of what
 other recordings (same-step) or recipes (names) would give.
 """
 
@@ -25,6 +27,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -39,13 +42,16 @@ from hiero.corpus.adaptation import learn_from_videos
 from hiero.data.stores import FeatureStore
 from hiero.engine import Engine, Video
 from hiero.engine.video_nodes import average_features
+from hiero.evaluation.metrics import interval_iou
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps import correspondence as matching
+from hiero.steps import grounding
 from hiero.steps.correspondence import JOINED_STEP_WEIGHT, centre_steps, correspondence
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import AnnotatedStep, Step
 
 WEIGHTS = (0.3, 0.5, 0.6, 0.7, 0.8)  # of the backbone's features
+LENGTH_WEIGHTS = (0.0, 6.0, 20.0, 60.0)  # of steps in order
 NUM_CORRECTED = (1, 4)
 NUM_DRAWS, MAX_SCORED = 2, 6
 NUM_RESAMPLES = 2000
@@ -305,20 +311,60 @@ def use_views(videos: Iterable[Video], learned: StepPrototypes, views: tuple[str
         video.engine.prototypes = StepPrototypes(learned.labels, *counts) if views else None
 
 
+# In order
+
+
+def order_table(folds: Folds) -> None:
+    """Print R1@.3 of the steps of a recording placed in order, with priors of their lengths and in equal parts."""
+    methods = ("equal parts", *LENGTH_WEIGHTS)
+    hits: dict[tuple[str, str | float], list[np.ndarray]] = {(part, m): [] for part in PARTS for m in methods}
+    owners: dict[str, list[str]] = {part: [] for part in PARTS}
+    for fold in range(NUM_FOLDS):
+        parts = folds.parts(fold)
+        for part, name in [(p, name) for p in PARTS for name in parts[p]]:
+            video, steps = folds.video(fold, name), folds.steps(name)
+            truth = np.array([[step.start_s, step.end_s] for step in steps])
+            similarity = video.similarity([step.text for step in steps])
+            owners[part] += [name] * len(steps)
+            for method in methods:
+                if method == "equal parts":
+                    edges = np.linspace(0, len(video.nodes), len(steps) + 1)
+                    spans = np.stack([edges[:-1], edges[1:]], axis=1)
+                else:
+                    with patch.object(grounding, "LENGTH_WEIGHT", method):
+                        spans = np.array(grounding.align_in_order(similarity), dtype=float)
+                found = [
+                    float(interval_iou(span[None], true)[0]) > 0.3 for span, true in zip(spans, truth, strict=True)
+                ]
+                hits[part, method].append(np.array(found))
+    print("| R1@.3 | " + " | ".join(PARTS) + " |\n|---|---|---|")
+    for method in methods:
+        rows = [
+            100 * bootstrap(np.concatenate(hits[part, method])[:, None] * 1.0, owners[part])[:, 0] for part in PARTS
+        ]
+        cells = " | ".join(f"{mean:.1f} ({low:.1f}-{high:.1f})" for mean, low, high in rows)
+        print(f"| {method if method == 'equal parts' else f'k = {method:g}'} | {cells} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["embed", "same-step", "probability", "names"])
+    parser.add_argument("what", choices=["embed", "same-step", "probability", "names", "order"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--kinds", nargs="+", default=["k400"])
     parser.add_argument("--variants", nargs="+", default=["text-noise-1"])
     args = parser.parse_args()
     torch.set_num_threads(1)
+    commands = {
+        "embed": Folds.embed,
+        "same-step": same_step,
+        "probability": fit_probability,
+        "names": names_table,
+        "order": order_table,
+    }
     for kind, variant in zip(args.kinds, args.variants, strict=True):
         folds = Folds(args.work, kind, variant)
         print(f"\n{kind}, {variant}\n", flush=True)
-        {"embed": Folds.embed, "same-step": same_step, "probability": fit_probability, "names": names_table}[args.what](
-            folds
-        )
+        commands[args.what](folds)
 
 
 if __name__ == "__main__":

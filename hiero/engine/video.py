@@ -303,7 +303,7 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     known = [(similarity, temperature) for similarity, temperature in both if similarity is not None]
     if in_order:
         lifts = [log_lift(similarity, temperature) for similarity, temperature in known]
-        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0))])
+        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0), video.clock.spacing_s)])
     by_sight = by_step = np.zeros((len(queries), len(spans)))
     if seen is not None:
         by_sight, by_step = _sight_probability(video, queries, seen, spans)

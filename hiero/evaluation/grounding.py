@@ -235,7 +235,7 @@ def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions
     similarity = method_similarity(case, GROUNDING_METHODS[0], [case.texts[i] for i in order], embeddings, options)
     if similarity is None or len(order) > similarity.shape[1]:
         return [np.zeros((0, 2))] * len(order)
-    spans = dict(zip(order.tolist(), align_in_order(similarity), strict=True))
+    spans = dict(zip(order.tolist(), align_in_order(similarity, case.video.clock.spacing_s), strict=True))
     return [case.to_seconds(np.array([spans[i]])) for i in range(len(order))]
 
 

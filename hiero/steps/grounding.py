@@ -13,9 +13,11 @@ The steps of a recipe or a manual appear in its order (`align_in_order`). Each s
 spans do not overlap, and nodes between them belong to no step. Dynamic programming over the nodes
 finds the best assignment exactly:
 
-    maximise Σ_q Σ_{i ∈ span q} log (pᵩᵢ T),   p = softmax(similarity / τ) over the T nodes
+    maximise Σ_q Σ_{i ∈ span q} log (pᵩᵢ T) − k/2 (log(length of span q) − log(T/Q))²
 
-A node counts for a step if it fits better than chance, 1/T, so spans end by themselves.
+with p = softmax(similarity / τ) over the T nodes. A node counts for a step if it fits better than
+chance, 1/T, so spans end by themselves. The second term is a prior for steps of equal length, because
+a text that the model does not understand says little; k was chosen by `python -m benchmarks.unseen`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ SHORT_VIDEO_S = 600.0  # below this duration, the lengths of steps shrink in pro
 TEMPERATURE = 0.1  # temperature of cosines, twice that of training
 LENGTH_OFFSET_S = 30.0  # c
 LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
+LENGTH_WEIGHT = 20.0  # k
+MAX_EDGES = 512  # times at which steps in order may begin and end
 CHUNK_SIZE = 2**18  # entries of the cumulative sums that are computed at once
 MAX_IOU = 0.3  # largest overlap between the answers to one question
 MAX_OVERLAP = 0.5  # share of the shorter one above which two spans are the same moment
@@ -121,9 +125,9 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]
     return chosen
 
 
-def align_in_order(similarity: np.ndarray) -> list[tuple[int, int]]:
+def align_in_order(similarity: np.ndarray, spacing_s: float = 1.0) -> list[tuple[int, int]]:
     """The best span for each text, in order and without overlap."""
-    return best_ordered_spans(log_lift(similarity, TEMPERATURE))
+    return best_ordered_spans(log_lift(similarity, TEMPERATURE), spacing_s)
 
 
 def log_lift(similarity: np.ndarray, temperature: float) -> np.ndarray:
@@ -132,29 +136,35 @@ def log_lift(similarity: np.ndarray, temperature: float) -> np.ndarray:
     return logits - np.log(np.exp(logits).mean(1, keepdims=True))
 
 
-def best_ordered_spans(gain: np.ndarray) -> list[tuple[int, int]]:
-    """The ordered spans that maximise the sum of gains (Q, T) inside them. Raises ValueError if Q > T."""
+def best_ordered_spans(gain: np.ndarray, spacing_s: float = 1.0) -> list[tuple[int, int]]:
+    """The ordered spans that maximise the sum of gains (Q, T) inside them and the prior of their lengths.
+
+    Spans begin and end at any node, or in long videos at one of MAX_EDGES. Raises ValueError if Q > T.
+    """
     num, length = gain.shape
     if num > length:
         raise ValueError(f"{num} steps do not fit in order into {length} nodes")
-    # State 2q is before step q (after step q − 1), state 2q + 1 is inside step q. Rows are nodes in time.
-    num_states = 2 * num + 1
-    best = np.full(num_states, -np.inf)
-    best[0] = 0.0
-    jumps = np.zeros((length, num_states), dtype=np.int8)  # number of states back on the best path
-    inside = np.arange(1, num_states, 2)
-    options = np.full((3, num_states), -np.inf)  # stay, go one state on, or go from inside q − 1 to inside q
-    for i in range(length):
-        options[0] = best
-        options[1, 1:] = best[:-1]
-        options[2, 3::2] = best[1:-2:2]
-        jumps[i] = options.argmax(0)
-        best = options.max(0)
-        best[inside] += gain[:, i]
-    state = num_states - 1 if best[-1] > best[-2] else num_states - 2
-    path = np.empty(length, dtype=int)
-    for i in range(length - 1, -1, -1):
-        path[i] = state
-        state -= int(jumps[i, state])
-    members = (np.flatnonzero(path == 2 * q + 1) for q in range(num))
-    return [(int(nodes[0]), int(nodes[-1]) + 1) for nodes in members]
+    num_edges = min(length, max(MAX_EDGES, 2 * num))
+    edges = np.unique(np.round(np.linspace(0, length, num_edges + 1)).astype(int))
+    total = np.zeros((num, length + 1))
+    np.cumsum(gain, axis=1, out=total[:, 1:])
+    total = total[:, edges]
+    lengths = edges[None, :] - edges[:, None]  # from an edge (row) to a later one (column)
+    usual = min(length / num, LENGTHS_S[-1] / spacing_s)
+    prior = -LENGTH_WEIGHT / 2 * np.log(np.maximum(lengths, 1) / usual) ** 2
+    prior[lengths <= 0] = -np.inf
+    best = np.zeros(len(edges))  # of the steps so far, the last of which ends at or before an edge
+    steps = []
+    for row in total:
+        scores = (best - row)[:, None] + row + prior
+        starts = scores.argmax(0)
+        ending = scores[starts, np.arange(len(edges))]
+        best = np.maximum.accumulate(ending)
+        steps.append((starts, ending))
+    spans: list[tuple[int, int]] = []
+    last = len(edges) - 1
+    for starts, ending in reversed(steps):
+        end = int(ending[: last + 1].argmax())
+        last = int(starts[end])
+        spans.append((int(edges[last]), int(edges[end])))
+    return spans[::-1]

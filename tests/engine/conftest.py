@@ -17,7 +17,7 @@ def make_photographs(folder):
     """Write the film and its truth, and read it into a cache beside them."""
     from examples.photographs import write_film
 
-    truth = write_film(folder / "photographs.mp4", seconds=2)
+    truth = write_film(folder / "photographs.mp4", seconds=3)
     (folder / "truth.json").write_text(json.dumps(truth))
     (folder / "home").mkdir()
     (folder / "home" / "weights").symlink_to((home() / "weights").resolve())

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.grounding import align_in_order, best_ordered_spans, log_lift
+from hiero.steps import grounding
+from hiero.steps.grounding import LENGTH_WEIGHT, align_in_order, best_ordered_spans, log_lift
 
 
 def every_assignment(num, length):
@@ -32,7 +33,9 @@ def test_no_assignment_is_better(num, length, seed):
     gain = np.random.default_rng(seed).normal(0, 1, (num, length))
 
     def value(stretches):
-        return sum(gain[q, a:b].sum() for q, (a, b) in enumerate(stretches))
+        usual = length / num
+        prior = sum(np.log((b - a) / usual) ** 2 for a, b in stretches)
+        return sum(gain[q, a:b].sum() for q, (a, b) in enumerate(stretches)) - LENGTH_WEIGHT / 2 * prior
 
     result = best_ordered_spans(gain)
     assert all(a < b for a, b in result)
@@ -47,6 +50,31 @@ def test_order_settles_what_looks_alone_cannot():
     similarity[1, 25:50] = 0.5
     similarity[2] = similarity[0]
     assert align_in_order(similarity) == [(0, 20), (25, 50), (60, 80)]
+
+
+def test_a_text_that_says_nothing_gets_a_usual_span():
+    """Without evidence for the middle step, it fills what the others leave instead of a single node."""
+    similarity = np.zeros((3, 90))
+    similarity[0, :30] = similarity[2, 60:] = 0.5
+    assert align_in_order(similarity) == [(0, 30), (30, 60), (60, 90)]
+
+
+def test_steps_of_a_long_video_are_short():
+    """Two questions about an hour: a step is minutes long, not half of the hour."""
+    similarity = np.zeros((2, 3600))
+    similarity[0, 600:660] = similarity[1, 3000:3060] = 0.3
+    (start, end), (later, last) = align_in_order(similarity)
+    assert 590 <= start < end <= 670
+    assert 2990 <= later < last <= 3070
+
+
+def test_long_videos_have_fewer_edges(monkeypatch):
+    """A coarser grid moves boundaries by at most its spacing."""
+    gain = np.repeat(np.random.default_rng(0).normal(0.2, 1, (3, 12)), 20, axis=1)
+    exact = best_ordered_spans(gain)
+    monkeypatch.setattr(grounding, "MAX_EDGES", 60)
+    np.testing.assert_allclose(best_ordered_spans(gain), exact, atol=4)
+    assert len(best_ordered_spans(np.zeros((50, 60)))) == 50
 
 
 def test_lift_is_chance_at_zero():
