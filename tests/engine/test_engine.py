@@ -310,9 +310,12 @@ def test_report(minilm, home, features, tmp_path):
     assert [len(level) for level in data["levels"]] == [2, 4]
     assert {word for step in data["levels"][1] for word, _ in step["words"]} == {nasty, "tea"}
     assert data["level_names"] == ["coarse", "fine"]
-    assert [step["title"] for step in data["levels"][0]] == [
-        step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[0])
+    assert [step["title"] for step in data["levels"][1]] == [
+        step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[1])
     ]
+    first = [step for step in result.levels[1] if step.end_s <= result.levels[0][0].end_s]
+    number = "Step 1" if len(first) == 1 else f"Steps 1 to {len(first)}"
+    assert data["levels"][0][0]["title"] == (result.levels[0][0].label or number)
     assert data["matrix"]["size"] == 256
 
 
