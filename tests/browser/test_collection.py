@@ -172,6 +172,19 @@ def test_dropped_files_are_added_and_read(page, library, world, tmp_path):
         leave(page, server)
 
 
+def test_files_are_chosen_and_added(page, library, world, tmp_path):
+    with run_server(library, create_app(library, ServerSettings(upload=tmp_path))) as server:
+        open_collection(page, server)
+        with page.expect_file_chooser() as chooser:
+            page.click("#add")
+        path = library.find_by_name("new").path
+        chooser.value.set_files([{"name": "chosen.mp4", "mimeType": "video/mp4", "buffer": path.read_bytes()}])
+        page.wait_for_selector("#one:not([hidden])")
+        assert (tmp_path / "chosen.mp4").read_bytes() == path.read_bytes()
+        wait_until(page, lambda: library.find_by_name("chosen").is_read)
+        leave(page, server)
+
+
 def test_results_are_grouped_by_video_and_play_on_hover(page, server, monkeypatch):
     monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)  # the small random network is never sure
     open_collection(page, server)

@@ -89,6 +89,24 @@ def test_the_current_chapter_is_marked_and_scrolled_into_view(tea):
     assert tea.evaluate("scrollY") == 0  # the list scrolls, not the page
 
 
+def test_a_colour_means_the_same_activity_on_every_level(tea):
+    set_steps(tea, 8)
+    script = """() => {
+        const { timeline } = document.getElementById("timeline");
+        return timeline.hierarchy.levels.map(({ steps }) => steps.map(({ id, start_s, end_s }) =>
+            ({ start_s, end_s, activity: timeline.entries.get(id).activity })));
+    }"""
+    *coarser, finest = tea.evaluate(script)
+    assert len({step["activity"] for step in finest}) > 2
+    for step in (step for level in coarser for step in level):
+        inside = [fine for fine in finest if fine["start_s"] >= step["start_s"] and fine["end_s"] <= step["end_s"]]
+        assert step["activity"] in {fine["activity"] for fine in inside}
+    drawn = tea.locator("#chapters .chapter.leaf").evaluate_all(
+        "rows => rows.map(row => row.style.getPropertyValue('--dot'))"
+    )
+    assert len(set(drawn)) == len({step["activity"] for step in finest})
+
+
 def test_the_same_activity_is_a_filter_and_plays(tea):
     set_steps(tea, 5)
     chip = tea.locator("#threads .chip:has-text('2 ×')")
