@@ -362,6 +362,15 @@ while :; do sleep 0.05; done
 """
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C interrupts, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_until_the_command_has_saved_its_state(tmp_path, monkeypatch):
     program = tmp_path / "python"
     program.write_text(SAVES.replace("FOLDER", str(tmp_path)))
