@@ -255,7 +255,7 @@ def find_same_steps(
     others = read_step_sequences(tables, RowFilter(names, levels=(level,))) if names else []
     others = [steps.around(int(cosine_similarity(steps.vectors, vector[None])[:, 0].argmax())) for steps in others]
     near = own.around(index)
-    scores, probability = _compare_sequences(near, others)
+    scores, weights = _compare_sequences(near, others)
     row = near.hits.index(step)
     ranked = [
         (score, hit)
@@ -263,18 +263,18 @@ def find_same_steps(
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
-    return step, [replace(hit, probability=float(probability(score))) for score, hit in ranked]
+    return step, [replace(hit, probability=float(calibration.same_step(score, weights))) for score, hit in ranked]
 
 
 def _compare_sequences(
     steps: StepSequence, others: Sequence[StepSequence]
-) -> tuple[list[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
-    """Scores of steps against those of each other video, and the function that gives their probability."""
+) -> tuple[list[np.ndarray], tuple[float, float]]:
+    """Scores of steps against those of each other video, and the weights that give their probability."""
     sizes = {None if s.features is None else s.features.shape[1] for s in (steps, *others)}
     if None in sizes or len(sizes) > 1:  # some videos were indexed by a version that kept no features
-        return correspondence(steps.vectors, [other.vectors for other in others]), calibration.same_step
+        return correspondence(steps.vectors, [other.vectors for other in others]), calibration.SAME_STEP
     own, *joined = (join_features(s.vectors, s.features) for s in (steps, *others) if s.features is not None)
-    return correspondence(own, joined, step_weight=JOINED_STEP_WEIGHT), calibration.same_joined_step
+    return correspondence(own, joined, step_weight=JOINED_STEP_WEIGHT), calibration.SAME_JOINED_STEP
 
 
 def _candidate_videos(

@@ -47,15 +47,12 @@ def label(similarity: np.ndarray) -> np.ndarray:
     return _sigmoid(slope * similarity + offset)
 
 
-def same_step(score: np.ndarray) -> np.ndarray:
-    """Probability that two steps are the same, from a score of `correspondence`."""
-    slope, offset = SAME_STEP
-    return _sigmoid(slope * score + offset)
+def same_step(score: np.ndarray, weights: tuple[float, float] = SAME_STEP) -> np.ndarray:
+    """Probability that two steps are the same, from a score of `correspondence`.
 
-
-def same_joined_step(score: np.ndarray) -> np.ndarray:
-    """The same from a score of joined vectors."""
-    slope, offset = SAME_JOINED_STEP
+    `SAME_JOINED_STEP` are the weights for scores of joined vectors.
+    """
+    slope, offset = weights
     return _sigmoid(slope * score + offset)
 
 

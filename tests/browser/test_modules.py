@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hiero.serve
+from benchmarks.page import TYPES
 
 STATIC = Path(hiero.serve.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))
@@ -26,13 +27,6 @@ TWO_LEVELS = (
 ] };
 """
 )
-TYPES = {
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".css": "text/css",
-    ".html": "text/html",
-    ".svg": "image/svg+xml",
-}
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,9 @@ def test_a_corpus_keeps_what_the_backbone_knew(modelled):
         for name, found in steps.items()
     }
     scores = correspondence(vectors["a"], [vectors["b"], vectors["c"]], step_weight=JOINED_STEP_WEIGHT)
-    expected = calibration.same_joined_step(np.sort(np.concatenate([part[1] for part in scores]))[::-1])
+    expected = calibration.same_step(
+        np.sort(np.concatenate([part[1] for part in scores]))[::-1], calibration.SAME_JOINED_STEP
+    )
     _, hits = modelled.like("a", (steps["a"][1]["start_s"] + steps["a"][1]["end_s"]) / 2)
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-4)
 
