@@ -59,6 +59,14 @@ LONG_MODULES = (
     "training/test_captured_step.py",
     "training/test_ablation.py",
     "cli/test_cli.py",
+    "evaluation/test_reproduction.py",
+    "corpus/test_adaptation.py",
+    "test_docs.py",
+    "deploy/test_signed_in_by_a_proxy.py",
+    "backbones/test_i3d_int8.py",
+    "test_docstrings.py",
+    "decoding/test_cutting.py",
+    "report/test_figures.py",
 )
 
 settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -36,22 +37,29 @@ def browser():
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def listener():
+    """The port of all servers of a module: the browser knows the files of the page after the first test."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
 @pytest.fixture
-def server(library):  # noqa: F811
+def server(library, listener):  # noqa: F811
     from hiero.serve.app import create_app
 
-    with run_server(library, create_app(library)) as server:
+    with run_server(library, create_app(library), listener.dup()) as server:
         yield server
 
 
 @contextmanager
-def run_server(library, app):  # noqa: F811
-    """An application on a free port of this machine."""
+def run_server(library, app, listener=None):  # noqa: F811
+    """An application on a socket, by default on a free port of this machine."""
     import uvicorn
 
     config = uvicorn.Config(app, "127.0.0.1", 0, log_level="error", access_log=False)
     server = uvicorn.Server(config)
-    listener = config.bind_socket()
+    listener = listener or config.bind_socket()
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     while not server.started:
@@ -61,18 +69,31 @@ def run_server(library, app):  # noqa: F811
     thread.join(10)
 
 
-@pytest.fixture
-def page(browser, server):
-    """A page of 1280 × 900; an error on its console fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    page = context.new_page()
-    page.set_default_timeout(1000 * PATIENCE_S)
-    problems = []
-    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    own_urls = (server.url, "data:", "blob:")
-    page.on("request", lambda request: None if request.url.startswith(own_urls) else problems.append(request.url))
-    page.problems = problems
-    yield page
+@pytest.fixture(scope="module")
+def tab(browser):
+    """A tab for all tests of a module: a new one takes two seconds to load the page for the first time."""
+    context = browser.new_context(accept_downloads=True)
+    tab = context.new_page()
+    tab.set_default_timeout(1000 * PATIENCE_S)
+    tab.problems = problems = []
+    tab.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on("request", lambda request: None if request.url.startswith(tab.own_urls) else problems.append(request.url))
+    yield tab
     context.close()
+
+
+@pytest.fixture
+def page(tab, server):
+    """A page of 1280 × 900 that remembers nothing of other tests; an error on its console fails the test."""
+    tab.own_urls = (server.url, "data:", "blob:", "about:")
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    yield tab
+    tab.unroute_all()
+    tab.context.clear_cookies()
+    stored = {"origin": server.url, "storageTypes": "local_storage"}
+    tab.context.new_cdp_session(tab).send("Storage.clearDataForOrigin", stored)
+    tab.goto("about:blank")
+    problems, tab.problems[:] = [*tab.problems], []
     assert problems == []
