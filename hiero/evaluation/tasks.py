@@ -31,7 +31,7 @@ from hiero.evaluation.results import Row, Table, accuracy_by_kind, bootstrap_row
 from hiero.steps.clustering import cluster, pieces
 from hiero.steps.grounding import span_means
 from hiero.steps.segmentation import label_runs
-from hiero.steps.similarity import label_probabilities
+from hiero.steps.similarity import detect_labels, label_probabilities
 
 # Procedure learning: do the clusters of a video find its key-steps?
 
@@ -122,7 +122,8 @@ def localization_task(
         Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth)))
         for case in cases
     ]
-    note = f"{len(taxonomy)} labels; the score of a span is its label's share of belief."
+    note = f"{len(taxonomy)} labels; the score of a span is its label's share of belief. HiERO may give a "
+    note += "span several labels."
 
     def tabulate(detected: list[list[Detections | None]]) -> list[Table]:
         rows = []
@@ -146,9 +147,11 @@ def _detect(
         if similarity is None:
             by_method.append(None)
             continue
-        if method.candidates == "spans":  # candidates overlap, but localization needs one label at a time
-            spans = case.video.level_spans(case.video.steps(labels=[]).levels[-1])
-        elif method.candidates == "windows":
+        if method.candidates == "spans":
+            spans, labels, scores = detect_labels(similarity, case.video.spans, case.video.clock.spacing_s)
+            by_method.append(Detections(case.to_seconds(spans), labels, scores))
+            continue
+        if method.candidates == "windows":
             spans = label_runs(similarity.argmax(0), options.min_nodes)
         else:
             spans = find_candidates(case, method, options)

@@ -22,9 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 
 LABEL_TEMPERATURE = 0.05
+BELIEF_WEIGHT = 2.0  # of a span's share of the belief in a label; chosen by benchmarks.localization
+NUM_DETECTIONS = 5  # spans of each label
+MIN_SCORE = 1e-4  # of a detected span
 MIN_PROBABILITY = 1e-3  # class probabilities below this are noise
 BACKGROUND_TEMPERATURE = 0.1
 MANY_TEXTS = 512  # texts compared with all nodes at a time
@@ -111,6 +114,26 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weight / weight.sum(1, keepdims=True)
 
 
-def label_probabilities(similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Probability of each text for each span."""
-    return softmax(span_means(similarity, spans).T / LABEL_TEMPERATURE)
+def label_probabilities(
+    similarity: np.ndarray, spans: np.ndarray, temperature: float = LABEL_TEMPERATURE
+) -> np.ndarray:
+    """Probability of each text for each span, (N, Q)."""
+    return softmax(span_means(similarity, spans).T / temperature)
+
+
+def detect_labels(
+    similarity: np.ndarray, spans: np.ndarray, spacing_s: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Step localization: spans [start, end), their labels and their scores, the best few of each label.
+
+    A label should be probable for the span, and the span should hold the belief in the label, relative to
+    the label's best span.
+    """
+    probability = label_probabilities(similarity, spans, TEMPERATURE).T
+    belief = score_spans(similarity, spans, spacing_s)
+    scores = probability * (belief / belief.max(1, keepdims=True)) ** BELIEF_WEIGHT
+    chosen = [nms(spans, row, NUM_DETECTIONS) for row in scores]
+    labels = np.repeat(np.arange(len(scores)), [len(indices) for indices, _ in chosen])
+    indices, values = (np.concatenate(part) for part in zip(*chosen, strict=True))
+    kept = values >= MIN_SCORE
+    return spans[indices[kept]], labels[kept], values[kept]

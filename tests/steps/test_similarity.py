@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.steps import calibration
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 from hiero.steps.similarity import (
     BACKGROUND_TEMPERATURE,
+    BELIEF_WEIGHT,
     CHUNK,
     MIN_PROBABILITY,
+    MIN_SCORE,
+    NUM_DETECTIONS,
     ClassEvidence,
     NodeEvidence,
     PictureEvidence,
     background_similarity,
+    detect_labels,
     label_probabilities,
     text_similarity,
 )
@@ -108,3 +112,31 @@ def test_a_large_vocabulary_is_compared_in_parts(monkeypatch):
     monkeypatch.setattr("hiero.steps.grounding.CHUNK_SIZE", 100)
     np.testing.assert_allclose(text_similarity(evidence, texts, texts), together, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(span_means(together, spans), means)
+
+
+@given(st.integers(3, 12), st.integers(1, 4), st.integers(0, 1000))
+def test_detected_labels_one_by_one(length, num_texts, seed):
+    rng = np.random.default_rng(seed)
+    similarity = rng.uniform(-0.5, 0.8, (num_texts, length))
+    spans = np.array([(start, end) for start in range(length) for end in range(start + 1, length + 1)])
+    belief = score_spans(similarity, spans, 1.0)
+    expected = []
+    for q in range(num_texts):
+        scores = []
+        for i, (start, end) in enumerate(spans):
+            weights = [math.exp(float(row[start:end].mean()) / TEMPERATURE) for row in similarity]
+            scores.append(weights[q] / sum(weights) * (belief[q, i] / belief[q].max()) ** BELIEF_WEIGHT)
+        indices, values = nms(spans, np.array(scores), NUM_DETECTIONS)
+        expected += [(*spans[i], q, value) for i, value in zip(indices, values, strict=True) if value >= MIN_SCORE]
+    found = [(*span, label, score) for span, label, score in zip(*detect_labels(similarity, spans, 1.0), strict=True)]
+    assert np.allclose(found, expected)
+
+
+def test_a_label_is_detected_once_where_a_cut_would_split_it():
+    """Pieces get their best label each; a detected span covers the step."""
+    similarity = np.full((2, 60), 0.1)
+    similarity[0, 10:40] = 0.6
+    pieces = np.array([(0, 20), (20, 40), (40, 60)])
+    spans, labels, scores = detect_labels(similarity, np.array([*pieces.tolist(), (10, 40), (0, 60)]), 1.0)
+    best = scores.argmax()
+    assert (spans[best].tolist(), labels[best]) == ([10, 40], 0)
