@@ -33,6 +33,7 @@ from benchmarks.cross_validation import NUM_FOLDS, PARTS, deal_folds
 from benchmarks.unseen import MAX_SCORED, Folds, bootstrap
 from hiero.corpus.adaptation import learn_from_videos
 from hiero.engine import Video
+from hiero.engine import video as engine_video
 from hiero.evaluation.metrics import Detections, interval_iou
 from hiero.evaluation.tasks import localization_row
 from hiero.steps import prototypes
@@ -152,7 +153,11 @@ def score_cell(recipe: Recipe, method: str, name: str, learn: Sequence[str], sco
     texts = recipe.texts(name)
     if method == "hiero":
         return score_learned(recipe, learn, scored, texts)
-    with patch.object(prototypes, "LENGTH_WEIGHT", 0.0), patch.object(prototypes, "RIVAL_WEIGHT", 0.0):
+    with (
+        patch.object(prototypes, "LENGTH_WEIGHT", 0.0),
+        patch.object(prototypes, "RIVAL_WEIGHT", 0.0),
+        patch.object(engine_video, "place_learned_names", lambda video, labels, level: level),
+    ):
         return score_learned(recipe, learn, scored, texts)
 
 
@@ -161,7 +166,7 @@ def corrected_table(folds: Folds, args: argparse.Namespace) -> None:
     file = folds.work / f"localization.{folds.kind}.jsonl"
     cells = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     done = {(cell["method"], cell["recipe"], cell["num"], cell["draw"]): cell["scores"] for cell in cells}
-    wanted = sorted({folds.annotations[name]["recipe"] for name in folds.recordings})
+    wanted = args.recipes or sorted({folds.annotations[name]["recipe"] for name in folds.recordings})
     for name in wanted:
         recipe = None
         for draw, num, method in product(range(args.draws), args.numbers, args.methods):
@@ -200,6 +205,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=["text-noise-1"])
     parser.add_argument("--numbers", nargs="+", type=int, default=[1, 4], help="of corrected recordings")
     parser.add_argument("--methods", nargs="+", default=["plain", "hiero"], choices=[*METHODS, "all"])
+    parser.add_argument("--recipes", nargs="+", help="defaults to all")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--num-draws", type=int, default=100, help="of the bootstrap")
     args = parser.parse_args()

@@ -27,13 +27,12 @@ from hiero.steps.grounding import (
     best_ordered_spans,
     distinct_spans,
     log_lift,
-    score_spans,
     span_means,
     span_sums,
 )
 from hiero.steps.hierarchy import build_hierarchy
-from hiero.steps.prototypes import StepPrototypes
-from hiero.steps.segmentation import similarity_matrix
+from hiero.steps.prototypes import StepPrototypes, place_names
+from hiero.steps.segmentation import label_runs, similarity_matrix
 from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import BOUNDARY_TOLERANCE_S, Answer, Hierarchy, Match, Step, VideoFile, locate_time
@@ -227,7 +226,9 @@ class Video(VideoNodes):
         labels = list(dict.fromkeys(label.strip() for label in labels if label.strip()))
         if not labels:
             raise InputError("give at least one label")
-        finest = self.steps(num_steps, labels=labels).levels[-1]
+        finest: Sequence[Step] = self.steps(num_steps, labels=labels).levels[-1]
+        if num_steps is None and self.edits is None:
+            finest = place_learned_names(self, labels, finest)
         out: list[Step] = []
         for step in finest:
             if out and out[-1].label == step.label:
@@ -282,6 +283,30 @@ def is_probable_label(video: VideoNodes, label: str, probability: float) -> bool
     prototypes = video.engine.prototypes if video.pictures is None else None
     is_learned = prototypes is not None and label in prototypes.labels
     return probability >= (MIN_LEARNED_PROBABILITY if is_learned else MIN_LABEL_PROBABILITY)
+
+
+def place_learned_names(video: VideoNodes, labels: Sequence[str], level: Sequence[Step]) -> list[Step]:
+    """Move learned names that occur once from the steps of a level to the spans that fit them best."""
+    prototypes = video.engine.prototypes if video.pictures is None else None
+    once = set() if prototypes is None else set(np.array(prototypes.labels)[prototypes.max_repeats == 1].tolist())
+    names = [label for label in labels if label in once]
+    if not names:
+        return list(level)
+    similarity = video.similarity(names)
+    spans = video.spans[video.score_spans(names, similarity, video.spans).argmax(1)]
+    probability = calibration.label(span_means(similarity, spans).diagonal())
+    owner = place_names(spans, np.where(probability < MIN_LEARNED_PROBABILITY, 0.0, probability), len(video.nodes))
+    numbers = np.repeat(np.arange(len(level)), np.diff([*(span[0] for span in video.level_spans(level)), len(owner)]))
+    placed = []
+    for start, end in label_runs(np.where(owner < 0, numbers, len(level) + owner)):
+        step = level[numbers[start]]
+        if owner[start] >= 0:
+            step = replace(step, label=names[owner[start]], probability=float(probability[owner[start]]))
+        elif step.label in once:
+            step = replace(step, label=None, probability=None)
+        match = _make_match(video, np.array([start, end]), 0.0)
+        placed.append(replace(step, start_s=match.start_s, end_s=match.end_s))
+    return placed
 
 
 def _are_whole(level: Sequence[Step]) -> bool:
@@ -353,9 +378,9 @@ def _sight_probability(
     The second one is that of the most probable step at the same moment.
     """
     steps, probability = probable_steps(video, queries)
-    spacing_s, temperature = video.clock.spacing_s, video.temperature
-    best = score_spans(similarity, video.spans, spacing_s, temperature).max(1, keepdims=True)
-    relative = np.minimum(score_spans(similarity, spans, spacing_s, temperature) / best, 1.0)
+    num = len(video.spans)
+    scores = video.score_spans(queries, similarity, np.concatenate([video.spans, spans]))
+    relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)
     common = np.minimum(spans[:, None, 1], steps[:, 1]) - np.maximum(spans[:, None, 0], steps[:, 0])
     shorter = np.minimum(np.diff(spans), np.diff(steps).T)
     is_same = common >= MAX_OVERLAP * shorter  # (N, S)

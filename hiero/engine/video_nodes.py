@@ -14,9 +14,9 @@ from hiero.extraction.video_features import VideoFeatures
 from hiero.speech.evidence import SpeechEvidence
 from hiero.speech.transcripts import Transcript
 from hiero.steps import calibration
-from hiero.steps.grounding import TEMPERATURE, candidate_spans, span_means, span_sums
+from hiero.steps.grounding import TEMPERATURE, candidate_spans, score_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
-from hiero.steps.prototypes import StepPrototypes
+from hiero.steps.prototypes import StepPrototypes, rival_similarity
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise
 from hiero.steps.similarity import (
     ClassEvidence,
@@ -180,14 +180,37 @@ class VideoNodes:
 
     def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
         """Additional similarity of texts that name a learned step, (Q, T)."""
+        out = np.zeros((len(texts), len(self.nodes)), np.float32)
+        rows, numbers, certainty = self._match_learned(texts, prototypes)
+        if rows:
+            out[rows] = certainty * prototypes.similarity(numbers, self.views)
+        return out
+
+    def _match_learned(
+        self, texts: Sequence[str], prototypes: StepPrototypes
+    ) -> tuple[list[int], list[int], np.ndarray]:
+        """Which texts mean which learned steps, and how certainly, (n, 1)."""
         vectors, names = (unit_vectors(self.engine.encode(part)[0]) for part in (texts, prototypes.labels))
         matched = prototypes.match(texts, vectors, names)
-        out = np.zeros((len(texts), len(self.nodes)), np.float32)
         known = [(row, *match) for row, match in enumerate(matched) if match is not None]
-        if known:
-            rows, numbers, certainty = zip(*known, strict=True)
-            out[list(rows)] = np.array(certainty)[:, None] * prototypes.similarity(numbers, self.views)
-        return out
+        rows, numbers, certainty = ([values[i] for values in known] for i in range(3))
+        return rows, numbers, np.array(certainty).reshape(-1, 1)
+
+    def score_spans(self, texts: Sequence[str], similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
+        """Scores (Q, N) that rank spans for each text, given its similarity with the nodes (Q, T).
+
+        Learned steps have a usual length, and nodes that fit several of them count less.
+        """
+        prototypes = self.engine.prototypes if self.pictures is None else None
+        if prototypes is None:
+            return score_spans(similarity, spans, self.clock.spacing_s, self.temperature)
+        rows, numbers, certainty = self._match_learned(texts, prototypes)
+        similarity = similarity.copy()
+        similarity[rows] -= certainty * rival_similarity(self.similarity(prototypes.labels))
+        scores = score_spans(similarity, spans, self.clock.spacing_s, self.temperature)
+        lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
+        scores[rows] *= prototypes.length_weights(numbers, lengths) ** certainty
+        return scores
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:

@@ -17,6 +17,10 @@ The weights were chosen on development recipes by `python -m benchmarks.adaptati
 The steps of one video compete for names. A name that was seen once in each corrected video is given to
 about one step: its price rises until the steps that still prefer it do not exceed that
 (`price_names`).
+
+A question for a named step is answered by the span that ranks best. Nodes that fit other named steps as
+well count less, and so do spans of an unusual length (`StepPrototypes.length_weights`). Both weights were chosen by
+`python -m benchmarks.localization`.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.model.model_folder import PROTOTYPE_FILES
+from hiero.steps.grounding import TEMPERATURE
+from hiero.steps.similarity import soft_maximum
 from hiero.storage.files import load_arrays, read_json, save_arrays, write_text
 from hiero.types import AnnotatedStep, Clock
 from hiero.vectors import unit_vectors
@@ -43,6 +49,10 @@ POSITION_FLOOR = 0.05  # density at positions where the step was never seen
 POSITION_USUAL = 0.3  # density that does not change the similarity
 PRICE_TEMPERATURE = 0.05  # of the choice between names
 PRICE_ROUNDS = 60
+RIVAL_WEIGHT = 0.7  # of the most similar named step, which is subtracted from the similarity of each
+LENGTH_WEIGHT = 2.0  # of the squared difference from the usual logarithm of the length
+MIN_LENGTH = 1e-6  # share of a video
+MAX_TAKEN = 0.5  # share of a span that better names may take
 MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may mean a named step
 
 
@@ -101,6 +111,15 @@ class StepPrototypes:
         best = priced.argmax(0)
         each = np.arange(len(best))
         return np.minimum(similarity, priced + (similarity - priced)[best, each])
+
+    def length_weights(self, numbers: Sequence[int], lengths: np.ndarray) -> np.ndarray:
+        """How usual lengths (N,), as shares of the video, are for some named steps, (len(numbers), N); at most 1."""
+        weights = []
+        for number in numbers:
+            known = np.log(np.maximum(self.positions[self.positions[:, 2] == number, 1], MIN_LENGTH))
+            trust = LENGTH_WEIGHT * len(known) / (len(known) + 1)
+            weights.append(np.exp(-trust / 2 * (np.log(lengths) - known.mean()) ** 2))
+        return np.array(weights).reshape(len(numbers), len(lengths))
 
     def match(
         self, texts: Sequence[str], text_vectors: np.ndarray, label_vectors: np.ndarray
@@ -254,3 +273,23 @@ def price_names(similarity: np.ndarray, use: np.ndarray, limits: np.ndarray) -> 
         excess = np.log(np.maximum(used, 1e-9)) - np.log(limits)
         prices = np.maximum(0.0, prices + PRICE_TEMPERATURE * excess)
     return prices
+
+
+def rival_similarity(similarity: np.ndarray) -> np.ndarray:
+    """What is subtracted from the similarity of a named step with the nodes (T,), given that of all of them (K, T)."""
+    return RIVAL_WEIGHT * soft_maximum(similarity, TEMPERATURE)
+
+
+def place_names(spans: np.ndarray, probability: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The number of the name at each node (T,), or −1, if each name has one span, (K, 2).
+
+    The most probable names come first. One is left out if better ones take most of its span, or if its
+    probability (K,) is 0.
+    """
+    owner = np.full(num_nodes, -1)
+    for number in np.argsort(-probability, kind="stable"):
+        start, end = spans[number]
+        free = owner[start:end] < 0
+        if probability[number] > 0 and free.mean() > 1 - MAX_TAKEN:
+            owner[start:end][free] = number
+    return owner

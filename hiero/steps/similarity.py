@@ -89,9 +89,14 @@ class PictureEvidence:
 
 def background_similarity(similarity: np.ndarray) -> np.ndarray:
     """Similarity of each node with any text, (T,): a soft maximum over many unrelated texts (Q, T)."""
-    scaled = similarity / BACKGROUND_TEMPERATURE
+    return soft_maximum(similarity, BACKGROUND_TEMPERATURE) - BACKGROUND_TEMPERATURE * np.log(len(similarity))
+
+
+def soft_maximum(similarity: np.ndarray, temperature: float) -> np.ndarray:
+    """A smooth maximum over the rows of (Q, T), (T,)."""
+    scaled = similarity / temperature
     top = scaled.max(0)
-    return np.asarray(BACKGROUND_TEMPERATURE * (top + np.log(np.exp(scaled - top).mean(0))))
+    return np.asarray(temperature * (top + np.log(np.exp(scaled - top).sum(0))))
 
 
 def text_similarity(evidence: list[Evidence], texts: np.ndarray, projected: np.ndarray) -> np.ndarray:

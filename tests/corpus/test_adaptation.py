@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,6 +77,29 @@ def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
     assert video.likely_labels(video.steps(2, labels=[]).levels[0], num=1) != named
     with pytest.raises(InputError, match="choose another folder"):
         adapt(adapted, corrections, lambda reader, path: reader.read(path, cache=False), out)
+
+
+def test_a_learned_name_is_labelled_where_it_fits_best_not_where_the_cut_is(files):
+    """The steps of a cut are a minute long; the learned step takes a third of that."""
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    directions = np.random.default_rng(5).normal(size=(2, 400))
+    rows = [[0] * 50 + [1] * 20 + [0] * 110, [0] * 110 + [1] * 20 + [0] * 50]
+    videos = []
+    for i, shown in enumerate(rows):
+        noise = np.random.default_rng(i).normal(size=(180, 400))
+        features = (3 * directions[shown] + noise).astype(np.float32)
+        videos.append(engine.read_array(features, hiero.Clock(1.0, 1.0), f"v{i}"))
+    engine.prototypes = learn_from_videos([(videos[0], [AnnotatedStep(50.0, 70.0, NAMES[0])])])
+    (found,) = [step for step in videos[1].label(NAMES[0]) if step.label]
+    assert abs(found.start_s - 110) <= 10
+    assert abs(found.end_s - 130) <= 10
+    labelled = videos[1].label([NAMES[0]])
+    assert labelled[0].start_s == 0
+    assert labelled[-1].end_s == 180
+    assert all(a.end_s == b.start_s for a, b in pairwise(labelled))
+    answer = videos[1].ask(NAMES[0], num=1)[0].matches[0]
+    assert abs(answer.end_s - answer.start_s - 20) <= 10
+    assert [step.label for step in videos[1].label(NAMES[0], num_steps=1)] == [None]  # as many steps as asked for
 
 
 def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch):

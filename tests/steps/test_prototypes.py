@@ -17,7 +17,9 @@ from hiero.steps.prototypes import (
     PrototypeWeights,
     StepPrototypes,
     learn_prototypes,
+    place_names,
     price_names,
+    rival_similarity,
 )
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import AnnotatedStep, Clock
@@ -165,3 +167,27 @@ def test_prototypes_of_an_earlier_version(tmp_path):
     arrays = {name: value for name, value in load_arrays(tmp_path / ARRAYS_FILE).items() if name != "max_repeats"}
     save_arrays(tmp_path / ARRAYS_FILE, arrays)
     assert StepPrototypes.load(tmp_path).max_repeats.tolist() == [2, 2, 2]
+
+
+def test_usual_lengths_weigh_more_with_every_example():
+    once = learn_prototypes([make_video(1)])
+    often = learn_prototypes([make_video(i) for i in range(4)])
+    lengths = np.array([1 / 12, 1 / 6, 1 / 3])  # steps take a sixth of each video
+    few, many = once.length_weights([0, 1], lengths), often.length_weights([0, 1], lengths)
+    assert few.shape == (2, 3)
+    assert np.allclose(few[:, 1], 1)
+    assert np.allclose(few[:, 0], few[:, 2])  # half as long is as unusual as twice as long
+    assert (many[:, [0, 2]] < few[:, [0, 2]]).all()
+
+
+def test_a_node_counts_less_if_it_fits_several_names():
+    similarity = np.array([[0.5, 0.5, 0.1], [0.5, 0.1, 0.1]])
+    left = similarity[0] - rival_similarity(similarity)
+    assert left[1] > left[0]
+
+
+def test_the_most_probable_names_are_placed_first():
+    spans = np.array([(0, 6), (2, 8), (5, 10), (0, 10)])
+    owner = place_names(spans, np.array([0.9, 0.8, 0.7, 0.0]), 12)
+    # The second name loses four of its six nodes and is left out; the third loses one and keeps the rest.
+    assert owner.tolist() == [0] * 6 + [2] * 4 + [-1] * 2
