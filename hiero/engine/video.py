@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.embedder import NO_TEXT
-from hiero.engine.video_nodes import VideoNodes, probable_steps
+from hiero.engine.video_nodes import VideoNodes, probable_steps, rank_scores
 from hiero.errors import InputError
 from hiero.sources.source import VideoSource
 from hiero.speech.evidence import (
@@ -293,7 +293,7 @@ def place_learned_names(video: VideoNodes, labels: Sequence[str], level: Sequenc
     if not names:
         return list(level)
     similarity = video.similarity(names)
-    spans = video.spans[video.score_spans(names, similarity, video.spans).argmax(1)]
+    spans = video.spans[rank_scores(video, names, similarity, video.spans).argmax(1)]
     probability = calibration.label(span_means(similarity, spans).diagonal())
     owner = place_names(spans, np.where(probability < MIN_LEARNED_PROBABILITY, 0.0, probability), len(video.nodes))
     numbers = np.repeat(np.arange(len(level)), np.diff([*(span[0] for span in video.level_spans(level)), len(owner)]))
@@ -379,7 +379,7 @@ def _sight_probability(
     """
     steps, probability = probable_steps(video, queries)
     num = len(video.spans)
-    scores = video.score_spans(queries, similarity, np.concatenate([video.spans, spans]))
+    scores = rank_scores(video, queries, similarity, np.concatenate([video.spans, spans]))
     relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)
     common = np.minimum(spans[:, None, 1], steps[:, 1]) - np.maximum(spans[:, None, 0], steps[:, 0])
     shorter = np.minimum(np.diff(spans), np.diff(steps).T)

@@ -181,36 +181,10 @@ class VideoNodes:
     def _learned_similarity(self, texts: Sequence[str], prototypes: StepPrototypes) -> np.ndarray:
         """Additional similarity of texts that name a learned step, (Q, T)."""
         out = np.zeros((len(texts), len(self.nodes)), np.float32)
-        rows, numbers, certainty = self._match_learned(texts, prototypes)
+        rows, numbers, certainty = _match_learned(self, texts, prototypes)
         if rows:
             out[rows] = certainty * prototypes.similarity(numbers, self.views)
         return out
-
-    def _match_learned(
-        self, texts: Sequence[str], prototypes: StepPrototypes
-    ) -> tuple[list[int], list[int], np.ndarray]:
-        """Which texts mean which learned steps, and how certainly, (n, 1)."""
-        vectors, names = (unit_vectors(self.engine.encode(part)[0]) for part in (texts, prototypes.labels))
-        matched = prototypes.match(texts, vectors, names)
-        known = [(row, *match) for row, match in enumerate(matched) if match is not None]
-        rows, numbers, certainty = ([values[i] for values in known] for i in range(3))
-        return rows, numbers, np.array(certainty).reshape(-1, 1)
-
-    def score_spans(self, texts: Sequence[str], similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
-        """Scores (Q, N) that rank spans for each text, given its similarity with the nodes (Q, T).
-
-        Learned steps have a usual length, and nodes that fit several of them count less.
-        """
-        prototypes = self.engine.prototypes if self.pictures is None else None
-        if prototypes is None:
-            return score_spans(similarity, spans, self.clock.spacing_s, self.temperature)
-        rows, numbers, certainty = self._match_learned(texts, prototypes)
-        similarity = similarity.copy()
-        similarity[rows] -= certainty * rival_similarity(self.similarity(prototypes.labels))
-        scores = score_spans(similarity, spans, self.clock.spacing_s, self.temperature)
-        lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
-        scores[rows] *= prototypes.length_weights(numbers, lengths) ** certainty
-        return scores
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:
@@ -345,6 +319,34 @@ class VideoNodes:
         probabilities = _means(self._classes.probabilities, spans)
         summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
         return replace(summaries, background=background_similarity(summaries.similarity(default_labels())))
+
+
+def _match_learned(
+    video: VideoNodes, texts: Sequence[str], prototypes: StepPrototypes
+) -> tuple[list[int], list[int], np.ndarray]:
+    """Which texts mean which learned steps, and how certainly, (n, 1)."""
+    vectors, names = (unit_vectors(video.engine.encode(part)[0]) for part in (texts, prototypes.labels))
+    matched = prototypes.match(texts, vectors, names)
+    known = [(row, *match) for row, match in enumerate(matched) if match is not None]
+    certainty = np.array([certainty for _, _, certainty in known]).reshape(-1, 1)
+    return [row for row, _, _ in known], [number for _, number, _ in known], certainty
+
+
+def rank_scores(video: VideoNodes, texts: Sequence[str], similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Scores (Q, N) that rank spans for each text, given its similarity with the nodes (Q, T).
+
+    Learned steps have a usual length, and nodes that fit several of them count less.
+    """
+    prototypes = video.engine.prototypes if video.pictures is None else None
+    if prototypes is None:
+        return score_spans(similarity, spans, video.clock.spacing_s, video.temperature)
+    rows, numbers, certainty = _match_learned(video, texts, prototypes)
+    similarity = similarity.copy()
+    similarity[rows] -= certainty * rival_similarity(video.similarity(prototypes.labels))
+    scores = score_spans(similarity, spans, video.clock.spacing_s, video.temperature)
+    lengths = (spans[:, 1] - spans[:, 0]) / len(video.nodes)
+    scores[rows] *= prototypes.length_weights(numbers, lengths) ** certainty
+    return scores
 
 
 def average_features(video: VideoNodes, spans: np.ndarray) -> np.ndarray | None:
