@@ -216,7 +216,8 @@ def adapt(
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 
     The model stores what each named step looks like, without training. With at least eight videos and a
-    hundred steps, it is also fine-tuned in a minute or two. Repeat an interrupted run to continue it.
+    hundred steps, it is also fine-tuned if that helps on corrected videos that are held out. Repeat an
+    interrupted run to continue it.
 
     **Examples**
 
@@ -234,7 +235,7 @@ def adapt(
     annotations
         JSON file with the steps of all videos, in the format of `hiero eval own`.
     fine_tune
-        Whether to fine-tune the network. Defaults to yes if there are enough steps.
+        Whether to fine-tune the network. Defaults to yes if it helps on held-out videos.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections

@@ -1,7 +1,8 @@
 """Adapting a model to corrected or labelled videos.
 
-The model always learns prototypes of the named steps. If there are enough steps, its weights are also
-fine-tuned for a short time, with the texts of the steps as narrations spread over their spans.
+The model always learns prototypes of the named steps. If there are enough steps, and if it helps on
+corrected videos that were held out, its weights are also fine-tuned for a short time, with the texts of
+the steps as narrations spread over their spans.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hiero.corpus.adaptation_choice import MIN_GAIN, HeldOutScores, cross_validate, score_held_out
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
@@ -29,7 +31,7 @@ from hiero.storage.files import atomic_path
 from hiero.types import AnnotatedStep, Hierarchy, format_count
 
 NARRATION_SPACING_S = 4.0  # seconds between narrations, as in the training of the shipped models
-MIN_TUNING_STEPS = 100  # with fewer, prototypes work better (docs/results.md)
+MIN_TUNING_STEPS = 100  # with fewer, prototypes work better (docs/results.md), and fine-tuning is not tried
 MIN_TUNING_VIDEOS = 8
 MAX_NAMES = 3  # names listed in an error
 MODEL_FILES = (WEIGHTS_FILE, TEXT_ENCODER_FILE, CONFIG_FILE)  # the configuration marks a complete folder
@@ -56,6 +58,9 @@ class CorrectedSteps:
     name: str
     source: VideoSource
     steps: tuple[AnnotatedStep, ...]
+
+
+CorrectedPair = tuple[Video, CorrectedSteps]
 
 
 def named_steps(hierarchy: Hierarchy) -> tuple[AnnotatedStep, ...]:
@@ -191,25 +196,80 @@ def adapt(
     if out.resolve() == source.resolve():
         raise InputError(f"{out}: is the model to adapt; choose another folder for the adapted one")
     videos = [(read(engine, steps.source), steps) for steps in corrections]
-    num_steps = sum(len(steps.steps) for steps in corrections)
     if tune is None:
-        has_features = all(engine.backbones[0] in video.source.features for video, _ in videos)
-        has_enough = num_steps >= MIN_TUNING_STEPS and len(videos) >= MIN_TUNING_VIDEOS
-        tune = has_enough and engine.uses_minilm and has_features
+        tune = _choose_tuning(engine, videos, read, out, display, log)
     out.mkdir(parents=True, exist_ok=True)
     if tune:
+        num_steps = sum(len(steps.steps) for steps in corrections)
         log(f"training on {format_count(num_steps, 'step')} of {format_count(len(videos), 'video')}")
         fine_tune(engine, videos, out, device=engine.device, display=display)
-        tuned = load(
-            out, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size
-        )
-        tuned.backbones = engine.backbones
-        videos = [(read(tuned, steps.source), steps) for steps in corrections]
+        videos = _read_again(engine, videos, read, out)
     else:
         copy_model(source, out)
     prototypes = learn_from_videos([(video, steps.steps) for video, steps in videos])
     prototypes.save(out, {"model": engine.name, "videos": [steps.name for steps in corrections], "fine_tuned": tune})
     return prototypes
+
+
+def _read_again(
+    engine: Engine, videos: Sequence[CorrectedPair], read: Callable[[Engine, VideoSource], Video], model: Path
+) -> list[CorrectedPair]:
+    """The videos read with a fine-tuned model."""
+    tuned = load(
+        model, backbone="default", device=engine.device, precision=engine.precision, batch_size=engine.batch_size
+    )
+    tuned.backbones = engine.backbones
+    return [(read(tuned, steps.source), steps) for _, steps in videos]
+
+
+def _choose_tuning(
+    engine: Engine,
+    videos: Sequence[CorrectedPair],
+    read: Callable[[Engine, VideoSource], Video],
+    out: Path,
+    display: Any,
+    log: Callable[[str], None],
+) -> bool:
+    """Whether to fine-tune the network: only if held-out videos show that it helps. Says what was chosen and why."""
+    num_steps = sum(len(steps.steps) for _, steps in videos)
+    has_features = all(engine.backbones[0] in video.source.features for video, _ in videos)
+    if not engine.uses_minilm or not has_features:
+        log("no fine-tuning: this model, or these features, cannot be trained")
+        return False
+    if num_steps < MIN_TUNING_STEPS or len(videos) < MIN_TUNING_VIDEOS:
+        needed = f"{MIN_TUNING_VIDEOS} videos and {MIN_TUNING_STEPS} steps"
+        log(f"no fine-tuning: with fewer than {needed}, examples of the steps work better (--fine-tune forces it)")
+        return False
+    log("comparing with and without fine-tuning on held-out videos, which takes twice as long as the training")
+    checks = out.parent / f".{out.name}.checks"  # kept after an interruption, like the training itself
+    names = list(dict.fromkeys(step.text.strip() for _, steps in videos for step in steps.steps))
+
+    def score(learned: list[CorrectedPair], held_out: list[CorrectedPair]) -> np.ndarray:
+        reader = learned[0][0].engine
+        before = reader.prototypes
+        reader.prototypes = learn_from_videos([(video, steps.steps) for video, steps in learned])
+        try:
+            return score_held_out([(video, steps.steps) for video, steps in held_out], names)
+        finally:
+            reader.prototypes = before
+
+    def score_group(learned: list[int], held_out: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        model = checks / f"without-{held_out[0]}"
+        fine_tune(engine, [videos[i] for i in learned], model, device=engine.device, display=display)
+        tuned = _read_again(engine, videos, read, model)
+        without, with_tuning = (score([v[i] for i in learned], [v[i] for i in held_out]) for v in (videos, tuned))
+        return without, with_tuning
+
+    fingerprint = repr([engine.name, *((steps.name, steps.steps) for _, steps in videos)])
+    without, tuned = cross_validate(len(videos), score_group, checks, fingerprint)
+    chosen = tuned.mean > without.mean + MIN_GAIN
+    log(_explain_choice(without, tuned, chosen))
+    return chosen
+
+
+def _explain_choice(without: HeldOutScores, tuned: HeldOutScores, chosen: bool) -> str:
+    choice = "fine-tuning helps" if chosen else "no fine-tuning: it does not help"
+    return f"{choice} on held-out videos: with it {tuned}, without {without}"
 
 
 def renamed_steps(before: Hierarchy, after: Hierarchy) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import torch
 
 import hiero
 from hiero.config import ModelConfig
+from hiero.corpus import adaptation
 from hiero.corpus.adaptation import (
     CorrectedSteps,
     TuningSettings,
@@ -23,6 +24,7 @@ from hiero.corpus.adaptation import (
     named_steps,
     spread_narrations,
 )
+from hiero.corpus.adaptation_choice import cross_validate, score_held_out
 from hiero.errors import InputError
 from hiero.formats.hiero_json import edits_file, write_edits
 from hiero.model.hiero import write_model_folder
@@ -106,8 +108,6 @@ def test_a_short_training_goes_on_from_the_weights(files, tmp_path, monkeypatch)
     engine = hiero.load("hiero-k400", backbone="default", device="cpu")
     out = tmp_path / "tuned"
     corrections = find_corrections(files)
-    from hiero.corpus import adaptation
-
     original = adaptation.fine_tune
     monkeypatch.setattr(
         adaptation, "fine_tune", lambda *a, **k: original(*a, **k, tuning=TuningSettings(num_updates=1))
@@ -248,3 +248,85 @@ def test_nothing_corrected(files):
     video = engine.read(files["v0"], cache=False)
     with pytest.raises(InputError, match="no step has a name"):
         learn_from_videos([(video, [])])
+
+
+@pytest.fixture
+def quick_choice(files, monkeypatch):
+    """Fine-tuning is tried from two videos on, and copies the model; returns the folders that were trained."""
+    trained = []
+
+    def copy(engine, videos, out, **options):
+        trained.append((out.name, [steps.name for _, steps in videos]))
+        out.mkdir(parents=True, exist_ok=True)
+        adaptation.copy_model(engine.folder.path, out)
+
+    monkeypatch.setattr(adaptation, "fine_tune", copy)
+    monkeypatch.setattr(adaptation, "MIN_TUNING_STEPS", 2)
+    monkeypatch.setattr(adaptation, "MIN_TUNING_VIDEOS", 2)
+    return trained
+
+
+def adapt_and_log(files, out):
+    lines = []
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    adapt(engine, find_corrections(files), lambda reader, path: reader.read(path, cache=False), out, log=lines.append)
+    assert engine.prototypes is None
+    return lines
+
+
+def test_no_fine_tuning_that_does_not_help_on_held_out_videos(files, tmp_path, quick_choice):
+    lines = adapt_and_log(files, tmp_path / "mine")
+    assert [videos for _, videos in quick_choice] == [["v1"], ["v0"]]  # each without the video that it is scored on
+    assert lines[-1].startswith("no fine-tuning: it does not help on held-out videos: with it ")
+    assert lines[-1].count("of names and") == 2
+    assert json.loads((tmp_path / "mine" / "prototypes.json").read_text())["fine_tuned"] is False
+    assert not list(tmp_path.glob(".mine*"))
+
+
+def test_fine_tuning_that_helps_on_held_out_videos(files, tmp_path, quick_choice, monkeypatch):
+    def score(videos, names):
+        tuned = ".checks" in str(videos[0][0].engine.folder.path)
+        return np.array([[0.5, 0.9 if tuned else 0.5]])
+
+    monkeypatch.setattr(adaptation, "score_held_out", score)
+    lines = adapt_and_log(files, tmp_path / "mine")
+    assert [videos for _, videos in quick_choice] == [["v1"], ["v0"], ["v0", "v1"]]
+    line = "fine-tuning helps on held-out videos: with it 50% of names and 90% of answers right, without 50% of names"
+    assert any(text.startswith(line) for text in lines)
+    assert json.loads((tmp_path / "mine" / "prototypes.json").read_text())["fine_tuned"] is True
+
+
+def test_few_videos_are_not_used_for_fine_tuning(files, tmp_path):
+    (line,) = adapt_and_log(files, tmp_path / "mine")
+    assert line.startswith("no fine-tuning: with fewer than 8 videos and 100 steps")
+
+
+def test_an_interrupted_comparison_goes_on(tmp_path):
+    groups = []
+
+    def score(learned, held_out):
+        groups.append((learned, held_out))
+        if len(groups) == 2:
+            raise KeyboardInterrupt
+        return np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(3, score, tmp_path / "checks", "steps")
+    without, tuned = cross_validate(3, score, tmp_path / "checks", "steps")
+    assert groups == [([1], [0, 2]), ([0, 2], [1]), ([0, 2], [1])]  # the first group is not scored again
+    assert (without, tuned) == ((1.0, 0.0), (0.0, 1.0))
+    assert not (tmp_path / "checks").exists()
+    groups.clear()
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(3, score, tmp_path / "checks", "steps")
+    cross_validate(3, score, tmp_path / "checks", "other steps")
+    assert len(groups) == 4  # scores of other steps are not used
+
+
+def test_held_out_steps_are_named_and_found(files):
+    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    corrected = [(engine.read(steps.source, cache=False), steps.steps) for steps in find_corrections(files)]
+    engine.prototypes = learn_from_videos(corrected[:1])
+    assert score_held_out(corrected[1:], NAMES).tolist() == [[1.0, 1.0]] * 2
+    wrong = [AnnotatedStep(step.start_s, step.end_s, other) for step, other in zip(corrected[1][1], NAMES, strict=True)]
+    assert score_held_out([(corrected[1][0], wrong)], NAMES).tolist() == [[0.0, 0.0]] * 2
