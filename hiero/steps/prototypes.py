@@ -19,8 +19,8 @@ about one step: its price rises until the steps that still prefer it do not exce
 (`price_names`).
 
 A question for a named step is answered by the span that ranks best. Nodes that fit other named steps as
-well count less, and so do spans of an unusual length (`StepPrototypes.length_weights`). Both weights were chosen by
-`python -m benchmarks.localization`.
+well count less, and so do spans of an unusual length (`StepPrototypes.length_weights`). Both weights were chosen on
+other folds; `python -m benchmarks.localization` measures them.
 """
 
 from __future__ import annotations
