@@ -48,7 +48,7 @@ class OwnOptions:
         Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder,
         Hugging Face id, or `raw`.
     tasks
-        Tasks to score, separated by commas.
+        Tasks to score, separated by commas. `procedure-many` needs several videos of each task.
     k
         Also score procedure learning with this number of clusters.
     only

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from hiero.cli.console import file_cells, file_columns, log, plain_table, results_console
-from hiero.cli.inputs import find_inputs, read_all
-from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
+from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
+from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
 from hiero.types import format_count, format_percent, format_time, level_name
@@ -38,11 +38,14 @@ class StepOptions:
     export
         Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
         activitynet, labelstudio, fiftyone, cvat, via, coco, a plug-in, or all. Repeatable.
+    together
+        The videos show the same task: the same step gets the same number and name in all of them.
     """
 
     method: str = "pieces"
     out: OptionalOut = None
     export: Repeated = None
+    together: Flag = False
 
 
 def steps(
@@ -65,6 +68,7 @@ def steps(
     * `hiero steps kitchen.mp4 -k 4,8,16 -o kitchen/ --export vtt --export elan`
     * `hiero steps kitchen.mp4 --labels recipe.txt --json > steps.json`
     * `hiero steps kitchen.mp4 --split clips/`
+    * `hiero steps monday.mp4 tuesday.mp4 --together`
     * `hiero steps s3://bucket/videos/ -o archive/`
 
     Parameters
@@ -81,7 +85,12 @@ def steps(
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
     uses_edits = num_steps is None and step_options.method == "pieces"
     inputs = find_inputs(videos, join)
+    if step_options.together and split.split is not None:
+        raise InputError("--together cannot be combined with --split")
     split.check(inputs.paths, None if num_steps is None else len(num_steps))
+    if step_options.together:
+        find_together(inputs, options, num_steps, vocabulary, step_options, json_)
+        return
 
     def find_steps(name: str, video: Video) -> dict[str, Any]:
         """Find, write and print the steps of one video; returns its JSON document."""
@@ -103,6 +112,57 @@ def steps(
     if json_:
         results.print_documents()
     results.finish()
+
+
+def find_together(
+    inputs: Inputs,
+    options: VideoOptions,
+    num_steps: list[int] | None,
+    vocabulary: list[str] | None,
+    step_options: StepOptions,
+    is_json: bool,
+) -> None:
+    """`--together`: find, write and print the steps that several videos share."""
+    from hiero.engine.together import steps_together
+
+    if step_options.method != "pieces" or (num_steps is not None and len(num_steps) > 1):
+        raise InputError("--together finds one level of contiguous steps; give -k one number and leave out --method")
+    if len(inputs.sources) < 2:
+        raise InputError(f"--together needs at least two videos of one task, got {len(inputs.sources)}")
+
+    def read(name: str, video: Video) -> Video:
+        announce_edits(video, "--together cuts the videos anew")
+        return video
+
+    videos = read_all(inputs, options, options.load_engine(), "steps", read)
+    found = steps_together(list(videos.done.values()), None if num_steps is None else num_steps[0], vocabulary)
+    hierarchies = dict(zip(videos.done, found, strict=True))
+    if step_options.out is not None:
+        formats = parse_formats(step_options.export, step_options.out)
+        for name, hierarchy in hierarchies.items():
+            folder = inputs.folder_of(name, step_options.out)
+            write_files(videos.done[name], hierarchy, vocabulary, folder, formats)
+    if is_json:
+        documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
+        Results(inputs, documents, videos.failed).print_documents()
+    else:
+        print_shared_steps(hierarchies)
+    videos.finish()
+
+
+def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
+    """Print a table of the shared steps, with their times in each video."""
+    table = plain_table("", "step", *hierarchies, right=("",))
+    levels = {name: {step.thread: step for step in hierarchy.levels[0]} for name, hierarchy in hierarchies.items()}
+    numbers = sorted({number for level in levels.values() for number in level})
+    for number in numbers:
+        members = [level.get(number) for level in levels.values()]
+        label = next(step.label for step in members if step is not None) or ""
+        cells = ["" if s is None else f"{format_time(s.start_s)}-{format_time(s.end_s)}" for s in members]
+        table.add_row(str(number + 1), label, *cells)
+    console = results_console()
+    console.print(f"{format_count(len(numbers), 'step')} of {format_count(len(hierarchies), 'video')}")
+    console.print(table)
 
 
 def write_files(

@@ -32,12 +32,14 @@ from hiero.evaluation.cases import (
     start_processes,
 )
 from hiero.evaluation.grounding import grounding_task
+from hiero.evaluation.many_recordings import many_recordings_task
 from hiero.evaluation.results import Report, Table
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
 from hiero.storage.files import read_json, read_lines
 from hiero.types import AnnotatedStep, Clock, format_count
 
 TASKS = ("procedure", "grounding", "localization", "choices")
+ALL_TASKS = (*TASKS, "procedure-many")
 MAX_ERRORS = 5  # unreadable videos that an error message names
 MAX_WARNINGS = 10  # warnings shown; the report lists all
 LENGTH_TOLERANCE = 1.1  # ratio between the durations according to features and annotations
@@ -126,9 +128,9 @@ def run_own_videos(
     bar: Callable[[str, int], AbstractContextManager[Callable[[str], None]]] = lambda *_: nullcontext(lambda _: None),
 ) -> Report:
     """Read and score the videos, and report the results."""
-    unknown = [name for name in settings.tasks if name not in TASKS]
+    unknown = [name for name in settings.tasks if name not in ALL_TASKS]
     if unknown or not settings.tasks:
-        raise InputError(f"--tasks must be some of {', '.join(TASKS)}, got {', '.join(unknown) or 'none'}")
+        raise InputError(f"--tasks must be some of {', '.join(ALL_TASKS)}, got {', '.join(unknown) or 'none'}")
     annotated = read_annotations(annotations)
     if settings.only is not None:
         annotated = _select_videos(annotated, annotations, settings.only, log)
@@ -210,6 +212,8 @@ def evaluate_own_videos(
     for task in tasks:
         if task == "procedure":
             case_tasks += [procedure_task(cases, options, num) for num in dict.fromkeys((None, num_clusters))]
+        elif task == "procedure-many":
+            case_tasks.append(many_recordings_task(cases, options))
         elif embeddings is None:
             case_tasks.append(CaseTask(_score_nothing, partial(_no_text_table, task)))
         elif task == "grounding":

@@ -120,3 +120,18 @@ def test_cases_in_order_on_any_number_of_cores(cases, monkeypatch, num_cores):
 
 def _fail(case):
     raise InputError("no such case")
+
+
+def test_a_step_is_one_cluster_in_all_recordings_of_a_task(tmp_path, capsys):
+    scenes = 6 * np.random.default_rng(0).normal(size=(3, 16))
+    annotations = {}
+    for name, order in (("a", [0, 1, 2]), ("b", [0, 2, 1]), ("c", [0, 1, 2])):
+        noise = np.random.default_rng(len(annotations)).normal(size=(90, 16))
+        np.save(tmp_path / f"{name}.npy", (np.repeat(scenes[order], 30, axis=0) + noise).astype(np.float32))
+        steps = [{"start_s": 30 * i, "end_s": 30 * i + 30, "text": f"step {k}"} for i, k in enumerate(order)]
+        annotations[name] = {"task": "tea", "steps": steps}
+    (tmp_path / "steps.json").write_text(json.dumps(annotations))
+    own = ["eval", "own", "--features", str(tmp_path), "--annotations", str(tmp_path / "steps.json"), "--hz", "1"]
+    app([*own, "--model", "raw", "--tasks", "procedure-many", "--json"], result_action="return_value")
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert [row["scores"]["F1"] for row in table["rows"]] == [100.0, pytest.approx(77.8, abs=0.1)]

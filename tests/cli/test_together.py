@@ -1,0 +1,65 @@
+"""`hiero steps --together`: the same step has the same number and name in all videos of a task."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hiero import Clock, load
+from hiero.engine.together import _describe
+from hiero.errors import InputError
+
+SCENES = 6 * np.random.default_rng(0).normal(size=(3, 400))
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Features of three steps; in the second recording the last two are swapped."""
+    rng = np.random.default_rng(1)
+    paths = []
+    for name, order in (("monday", [0, 1, 2]), ("tuesday", [0, 2, 1])):
+        rows = np.repeat(SCENES[order], 40, axis=0) + rng.normal(size=(120, 400))
+        paths.append(tmp_path / f"{name}.npy")
+        np.save(paths[-1], rows.astype(np.float32))
+    return paths
+
+
+def test_a_shared_step_has_one_number_in_the_json_and_the_exports(recordings, run, tmp_path):
+    code, out, _ = run(
+        *("steps", *recordings, "--together", "-k", 3, "--hz", 1, "--model", "raw"),
+        *("--json", "-o", tmp_path / "out", "--export", "csv"),
+    )
+    assert code == 0
+    monday, tuesday = (video["levels"][0]["steps"] for video in json.loads(out)["videos"])
+    assert [step["thread"] for step in monday] == [0, 1, 2]
+    assert [step["thread"] for step in tuesday] == [0, 2, 1]
+    names = {step["thread"]: step["label"] for step in monday}
+    assert all(step["label"] == names[step["thread"]] for step in tuesday)
+    assert names[1] in (tmp_path / "out" / "tuesday" / "steps.csv").read_text()
+
+
+def test_the_table_has_the_times_in_each_video(recordings, run):
+    code, out, _ = run("steps", *recordings, "--together", "-k", 3, "--hz", 1, "--model", "raw")
+    assert code == 0
+    assert "3 steps of 2 videos" in out
+    (row,) = (line.split() for line in out.splitlines() if line.strip().startswith("2 "))
+    assert row[-2:] == ["0:40-1:20", "1:20-2:00"]
+
+
+def test_what_cannot_be_combined_is_refused(recordings, run):
+    for arguments, message in (
+        ((recordings[0],), "--together needs at least two videos of one task, got 1"),
+        ((*recordings, "-k", "2,4"), "one level of contiguous steps"),
+        ((*recordings, "--split", "clips"), "--together cannot be combined with --split"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run("steps", *arguments, "--together", "--hz", 1)
+
+
+def test_features_of_other_backbones_are_refused(monkeypatch):
+    videos = [load("raw", device="cpu").read_array(np.repeat(SCENES, 4, axis=0), Clock(1.0, 1.0)) for _ in range(2)]
+    monkeypatch.setitem(videos[0].__dict__, "pictures", object())
+    with pytest.raises(InputError, match="give only videos or only features"):
+        _describe(videos, [np.array([[0, 4]])] * 2)
