@@ -37,7 +37,7 @@ def steps_together(
     ]
     names = _common_names([step for level in numbered for step in level])
     return [
-        replace(hierarchy, levels=(tuple(replace(step, **names[step.thread]) for step in level),))
+        replace(hierarchy, levels=(tuple(_rename(step, *names[step.thread]) for step in level),))
         for hierarchy, level in zip(found, numbered, strict=True)
     ]
 
@@ -56,9 +56,13 @@ def _describe(videos: Sequence[Video], spans: Sequence[np.ndarray]) -> list[np.n
     return [centre_steps(rows) for rows in own]
 
 
-def _common_names(steps: Sequence[Step]) -> dict[int, dict[str, str | float | None]]:
+def _rename(step: Step, label: str, probability: float | None) -> Step:
+    return replace(step, label=label, probability=probability)
+
+
+def _common_names(steps: Sequence[Step]) -> dict[int, tuple[str, float | None]]:
     """The label of each shared step with the largest sum of probabilities, or its number."""
-    out: dict[int, dict[str, str | float | None]] = {}
+    out: dict[int, tuple[str, float | None]] = {}
     for number in sorted({step.thread for step in steps}):
         members = [step for step in steps if step.thread == number]
         sums: dict[str, float] = {}
@@ -67,7 +71,7 @@ def _common_names(steps: Sequence[Step]) -> dict[int, dict[str, str | float | No
                 sums[step.label] = sums.get(step.label, 0.0) + (step.probability or 0.0)
         if sums:
             label = max(sums, key=lambda name: sums[name])
-            out[number] = {"label": label, "probability": sums[label] / len(members)}
+            out[number] = label, sums[label] / len(members)
         else:
-            out[number] = {"label": f"Step {number + 1}", "probability": None}
+            out[number] = f"Step {number + 1}", None
     return out
