@@ -54,6 +54,7 @@ def encode(work: Path, pairs: Path, device: torch.device) -> None:
 
     network = load(weights.get("dinov2-text")).network.to(device)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
+    network = network.to(dtype)
     for name, num_views in words_data.VIEWS.items():
         if not (work / f"{name}.0.pack").exists():
             continue
@@ -347,18 +348,26 @@ def recall_of(heads: Sequence[JointHead], vectors: Tensor, tokens: Tensor) -> di
 
 
 def write_label_vectors() -> None:
-    """MiniLM's vectors of all bundled labels with each prompt, and of the names of classes, into the package."""
+    """Vectors of all bundled labels and of the names of classes, into the package: by MiniLM, and by each head."""
     from hiero.engine.video_nodes import class_names, default_labels, rich_labels
-    from hiero.storage.files import save_arrays
-    from hiero.text.joint_text import PROMPTS
+    from hiero.storage.files import load_arrays, save_arrays
+    from hiero.text import joint_text
     from hiero.text.minilm import LABEL_VECTORS, MiniLMEncoder
     from hiero.text.vector_cache import text_digest
 
+    def digests(texts: list[str]) -> np.ndarray:
+        return np.frombuffer(b"".join(map(text_digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
+
     labels = [*default_labels(), *rich_labels()]
-    texts = list(dict.fromkeys([*class_names(), *(prompt.format(label) for prompt in PROMPTS for label in labels)]))
-    digests = np.frombuffer(b"".join(map(text_digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
-    save_arrays(LABEL_VECTORS, {"digests": digests, "vectors": MiniLMEncoder().encode(texts).astype(np.float16)})
+    texts = list(dict.fromkeys([*class_names(), *labels]))
+    vectors = MiniLMEncoder().encode(texts).astype(np.float16)
+    save_arrays(LABEL_VECTORS, {"digests": digests(texts), "vectors": vectors})
     print(f"{LABEL_VECTORS}: {len(texts)} texts, {LABEL_VECTORS.stat().st_size / 1e6:.1f} MB")
+    file = joint_text.head_file()
+    head = {name: array for name, array in load_arrays(file).items() if not name.startswith("labels.")}
+    vectors = joint_text.encode_new_texts(labels).astype(np.float16)
+    save_arrays(file, {**head, "labels.digests": digests(labels), "labels.vectors": vectors})
+    print(f"{file}: {len(labels)} labels, {file.stat().st_size / 1e6:.1f} MB")
 
 
 # Of names in DINOv2's own code to those in the hub's file.

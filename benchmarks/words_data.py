@@ -71,6 +71,7 @@ SOURCES = {
     ),
 }
 LABELLED = "coco-labels"  # pictures of COCO that have classes but no sentences
+WITH_TEXTS = "coco-texts"  # pictures of COCO with other texts than sentences
 VIEWS = {"coco": 5, "flickr8k": 2, "stanford40": 2, "grocery": 2, LABELLED: 1}
 
 
@@ -99,6 +100,8 @@ def pack_pictures(clones: Path, pairs: Path, work: Path, limit: int | None = Non
         if name == "coco":
             others = [(blob, file) for blob, file in blobs if file not in captioned]
             _pack(work, LABELLED, repository, others[: limit or num_labelled])
+            described = read_texts(pairs / "coco_texts.tsv.gz")
+            _pack(work, WITH_TEXTS, repository, [(blob, file) for blob, file in others if file in described][:limit])
 
 
 def list_blobs(repository: Path, source: Source) -> list[tuple[str, str]]:

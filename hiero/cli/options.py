@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,9 @@ class VideoOptions:
     backbone
         Backbone used to process videos, from `hiero backbones`. `auto` uses CLIP if its weights are
         installed and the model is hiero-k400, else `default`: the backbone of the model.
+    words
+        Weights that relate words to pictures: `research` knows what hands do, `permissive` learned from
+        COCO alone. Defaults to $HIERO_WORDS, or else `research`.
     precision
         Precision of the backbone. `auto` chooses the fastest one.
     cache
@@ -112,6 +116,7 @@ class VideoOptions:
     hz: FeatureRate = None
     stream: Stream = 0
     device: Device = "auto"
+    words: Literal["research", "permissive"] | None = None
     precision: Literal["auto", "float32", "float16"] = "auto"
     batch_size: BatchSize = None
     threads: Threads = None
@@ -124,9 +129,12 @@ class VideoOptions:
     def load_engine(self) -> Engine:
         """Check the options, then load the engine that they name."""
         from hiero.engine import load
+        from hiero.text.joint_text import WORDS_VARIABLE
 
         self._check_speech()
         set_threads(self.threads)
+        if self.words is not None:
+            os.environ[WORDS_VARIABLE] = self.words  # which processes started from here inherit
         parse_hz(self.hz)  # reports mistakes before weights are loaded
         engine = load(
             self.model, backbone=self.backbone, device=self.device, precision=self.precision, batch_size=self.batch_size

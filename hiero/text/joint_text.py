@@ -1,8 +1,8 @@
 """Texts in a space that they share with images: the text side of the head in assets/dinov2-text.
 
-A text passes through MiniLM, then through two layers with a shortcut. Half of the result is compared
-with whole images, half with their patches (see `hiero.backbones.dinov2`). It is written in numpy, so
-that a question does not import torch.
+A text passes through MiniLM with the head's additions to its layers, then through two layers with a
+shortcut. Half of the result is compared with whole images, half with their patches (see
+`hiero.backbones.dinov2`). It is written in numpy, so that a question does not import torch.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import os
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, load_arrays
-from hiero.text.minilm import MINILM_KEY, encode_minilm, gelu
+from hiero.text.minilm import MINILM_KEY, MiniLM, device_for, gelu, load_minilm
+from hiero.text.vector_cache import TextCache, text_digest
 from hiero.vectors import unit_vectors
 
 WORDS_VARIABLE = "HIERO_WORDS"  # names the head to use
-HEAD_FILES = {name: ASSETS / "dinov2-text" / f"{name}.safetensors" for name in ("general", "cooking")}
+HEAD_FILES = {name: ASSETS / "dinov2-text" / f"{name}.safetensors" for name in ("research", "permissive")}
+DEFAULT_HEAD = "research"
 JOINT_SIZE = 256  # width of the vector of an image, of a patch and of half a text
 # The head was trained on sentences and on phrases. A question may be "cutting an onion" or "an onion".
 PROMPTS = ("{}", "a person {}")
@@ -29,7 +32,7 @@ PROMPTS = ("{}", "a person {}")
 
 def head_file() -> Path:
     """The file of the head that the user chose."""
-    name = os.environ.get(WORDS_VARIABLE) or "general"
+    name = os.environ.get(WORDS_VARIABLE) or DEFAULT_HEAD
     if name not in HEAD_FILES:
         raise InputError(f"{WORDS_VARIABLE} must be {' or '.join(HEAD_FILES)}, not {name}")
     return HEAD_FILES[name]
@@ -54,7 +57,7 @@ def pooling_temperature() -> float:
 
 
 def encode_joint_texts(texts: Sequence[str]) -> np.ndarray:
-    """Two unit vectors for each text, one for whole images and one for patches, (n, 2, 256)."""
+    """Two unit vectors for each text, one for whole images and one for patches, (n, 2, 256). Cached."""
     return _encode_one(texts[0]) if len(texts) == 1 else _encode(texts)
 
 
@@ -64,12 +67,36 @@ def _encode_one(text: str) -> np.ndarray:
 
 
 def _encode(texts: Sequence[str]) -> np.ndarray:
+    shipped = shipped_labels()
+    others = [text for text in texts if text_digest(text) not in shipped]
+    new = dict(zip(others, TextCache(joint_key()).encode(others, encode_new_texts), strict=True))
+    rows = [new[text] if text in new else shipped[text_digest(text)] for text in texts]
+    return unit_vectors(np.stack(rows).astype(np.float32).reshape(len(texts), 2, JOINT_SIZE))
+
+
+def encode_new_texts(texts: Sequence[str]) -> np.ndarray:
+    """The vectors of `encode_joint_texts`, (n, 512), computed."""
     head = load_text_head()
 
     def linear(x: np.ndarray, layer: str) -> np.ndarray:
         return np.asarray(x @ head[f"text.{layer}.weight"].T + head[f"text.{layer}.bias"])
 
-    vectors = encode_minilm([prompt.format(text) for prompt in PROMPTS for text in texts])  # (n, 384)
+    prompted = [prompt.format(text) for prompt in PROMPTS for text in texts]
+    vectors = _load_network(device_for(len(prompted))).encode(prompted)  # (n, 384)
     projected = linear(gelu(linear(vectors, "hidden")), "out") + linear(vectors, "skip")  # (n, 512)
     projected = unit_vectors(projected.reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
-    return unit_vectors(projected.mean(0))
+    return unit_vectors(projected.mean(0)).reshape(len(texts), -1)
+
+
+@cache
+def _load_network(device: Any) -> MiniLM:
+    additions = load_arrays(head_file(), "minilm.")
+    return load_minilm(device).tuned({name.removeprefix("minilm."): value for name, value in additions.items()})
+
+
+@cache
+def shipped_labels() -> dict[bytes, np.ndarray]:
+    """Vectors of the bundled labels, by the digests of their texts. Written by: python -m benchmarks.words labels."""
+    arrays = load_arrays(head_file(), "labels.")
+    pairs = zip(arrays["labels.digests"], arrays["labels.vectors"], strict=True)
+    return {digest.tobytes(): vector for digest, vector in pairs}
