@@ -228,8 +228,8 @@ def adapt(
     Parameters
     ----------
     what
-        Videos, feature files, folders, patterns such as '*.mp4', or a corpus. Those with corrected
-        steps next to them are used (from `hiero serve` or `hiero import-steps`).
+        Videos, feature files, folders, patterns such as '*.mp4', or a corpus.
+        Only those with corrected steps count.
     out
         Output folder for the new model.
     annotations

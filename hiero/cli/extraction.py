@@ -87,8 +87,8 @@ class ComputeOptions:
     Parameters
     ----------
     jobs
-        Videos processed at a time. More than one helps on a GPU, where decoding is the bottleneck. On a
-        Ray cluster, this many processes take the place of each worker.
+        Videos processed at a time; several help on a GPU. On a Ray cluster, processes of each
+        worker.
     ray
         Run on a Ray cluster: `--ray` starts a local one, `--ray ADDRESS` uses an existing one (`auto`
         if this machine belongs to it).

@@ -91,18 +91,18 @@ class VideoOptions:
         Shipped model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or `raw` for the
         features of the backbone alone.
     backbone
-        Backbone used to process videos, from `hiero backbones`. `auto` uses CLIP if its weights are
-        installed and the model is hiero-k400, else `default`: the backbone of the model.
+        Backbone for videos, from `hiero backbones`. `auto` uses CLIP if it is installed and the model is
+        hiero-k400, else `default`: the backbone of the model.
     words
-        Weights that relate words to pictures: `research` knows what hands do, `permissive` learned from
-        COCO alone. Defaults to $HIERO_WORDS, or else `research`.
+        Weights for words and pictures: `research`, or `permissive`, which learned from COCO alone.
+        Defaults to $HIERO_WORDS or `research`.
     precision
         Precision of the backbone. `auto` chooses the fastest one.
     cache
         Reuse earlier results for the same content.
     transcript
         Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video,
-        such as kitchen.srt or kitchen.en.vtt for kitchen.mp4.
+        such as kitchen.srt for kitchen.mp4.
     no_transcript
         Ignore transcripts next to the videos.
     speech

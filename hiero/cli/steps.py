@@ -30,8 +30,8 @@ class StepOptions:
     Parameters
     ----------
     method
-        How steps are found: `pieces` (contiguous steps), `spectral` (the threads of the paper: groups
-        of similar segments, which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
+        How steps are found: `pieces` (contiguous steps), `spectral` (the paper's threads,
+        which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
     out
         Output folder for steps.json, report.html, the exports and a picture of each step. Each of
         several videos gets a subfolder.
@@ -39,7 +39,7 @@ class StepOptions:
         Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
         activitynet, labelstudio, fiftyone, cvat, via, coco, a plug-in, or all. Repeatable.
     together
-        The videos show the same task: the same step gets the same number and name in all of them.
+        The videos show the same task: the same step gets the same number and name in all.
     """
 
     method: str = "pieces"

@@ -49,11 +49,11 @@ class RecordingOptions:
     window_s
         Length of the most recent part, whose steps may still change, in seconds.
     idle_s
-        Seconds without new data after which the recording counts as finished. Defaults to 10 for a
-        file and 120 for a camera or address, which hiero tries to reconnect; a pipe has no limit.
+        Seconds without new data after which the recording is finished. Defaults to 10 for a file and
+        120 for a camera or address; a pipe has no limit.
     max_delay_s
-        Maximum delay behind the recording, in seconds. A machine that is too slow skips parts; those
-        of a file are read at the end. Defaults to 10; a pipe has no limit.
+        Maximum delay behind the recording, in seconds. A slow machine skips parts; those of a
+        file are read at the end. Defaults to 10; a pipe has no limit.
     """
 
     out: OptionalOut = None

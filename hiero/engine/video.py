@@ -169,7 +169,7 @@ class Video(VideoNodes):
         if not vocabulary or not self.engine.has_text:
             return list(level)
         named = list(level)
-        for i, ((label, probability),) in enumerate(self.likely_labels(level, vocabulary, num=1)):
+        for i, ((label, probability),) in enumerate(self.likely_labels(level, labels, num=1)):
             is_free = not level[i].is_named_by_person and not level[i].background
             if is_free and is_probable_label(self, label, probability):
                 named[i] = replace(level[i], label=label, probability=probability)
@@ -255,6 +255,7 @@ class Video(VideoNodes):
             labels: The labels, by default the bundled everyday phrases.
             num: Maximum number of labels of each step.
         """
+        is_given = labels is not None
         labels = list(labels) if labels is not None else self.vocabulary
         if not labels or not self.engine.has_text:
             return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
@@ -264,8 +265,11 @@ class Video(VideoNodes):
         if prototypes is not None and self.pictures is None and len(level):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
             similarity = prototypes.share_names(similarity, labels, lengths, _are_whole(level))
-        calibrate = calibration.label if self.pictures is None else calibration.match
-        probabilities = calibrate(similarity.T)
+        probabilities = (calibration.label if self.pictures is None else calibration.match)(similarity.T)
+        if self.pictures is not None and not is_given:
+            learned = () if prototypes is None else set(prototypes.labels)
+            bundled = [i for i, label in enumerate(labels) if label not in learned]
+            probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
 

@@ -342,7 +342,7 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
         0: ["frying food in a pan", "a person cooks in a frying pan"],
         1: ["preparing a sauce in a blender", "using a blender"],
         2: ["kneading dough", "hands knead dough on a table"],
-        3: ["cutting a loaf of bread into slices", "a baker slices bread with a knife"],
+        3: ["cutting a loaf of bread into slices", "slicing bread"],
     }
     for clip, texts in captions.items():
         for answer in video.ask(texts):
