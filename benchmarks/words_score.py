@@ -182,7 +182,7 @@ def presence(queries: list[tuple[Video, str]], seed: int = 0) -> None:
     for fold in range(5):  # by text: no text is in both parts
         test = np.array(groups) % 5 == fold
         held_out[test] = _sigmoid(x[test], fit_logistic(x[~test], y[~test], weights[~test]))
-    print(f"presence, held out in five folds: AUC {_auc(held_out, y):.2f}, ECE {_ece(held_out, y, weights):.3f}")
+    print(f"presence, held out in five folds: AUC {auc(held_out, y):.2f}, ECE {_ece(held_out, y, weights):.3f}")
     print(f"fitted on all: {np.round(fit_logistic(x, y, weights), 2).tolist()} ({len(queries)} texts)")
 
 
@@ -202,7 +202,7 @@ def _sigmoid(x: np.ndarray, beta: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x @ beta[:-1] - beta[-1]))
 
 
-def _auc(scores: np.ndarray, y: np.ndarray) -> float:
+def auc(scores: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(scores[y == 1][:, None] > scores[y == 0][None]))
 
 

@@ -1,0 +1,255 @@
+"""Whole first-person videos with timed texts (EGTEA Gaze+): 30 videos of cooking, 5.6 hours, 3,422 actions.
+
+    python -m benchmarks.egtea encode WORK --clones CLONES --part valid    features (10 minutes on 2 cores)
+    python -m benchmarks.egtea score WORK --part valid    `ask` and `search`, with 95 % intervals
+
+The frames come from a public repository at two a second, too few for I3D: videos are read by
+`dinov2-text` alone, without class scores. CLONES holds a bare clone, see `benchmarks.words_actions`.
+Nothing may be chosen on the part `valid`. The shipped weights of `research` learned from clips of the
+parts `dev` and `train`, so scores on these flatter them.
+
+A question is a verb with its things, such as "cut the onion". It is *present* if the video is labelled
+with it. *Absent* questions are hard: they keep the thing of a present one with another verb, or the
+verb with another thing, or come from another video, a third each. A label says what the hands do for
+one or two seconds, so an answer is *right* if it overlaps a moment of the action.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import hiero
+from benchmarks import words_data
+from benchmarks.calibration import calibration_error
+from benchmarks.words_actions import CLONE, COMMIT, DEVELOPMENT, VERBS, summarise, write_text
+from benchmarks.words_score import auc
+from hiero.backbones import dinov2
+from hiero.corpus.corpus import Corpus
+from hiero.engine import Engine, Video
+from hiero.engine.embedder import PICTURES
+from hiero.engine.video_nodes import CLASSES, class_names
+from hiero.extraction.video_features import VideoFeatures
+from hiero.steps.calibration import PRIOR_ODDS
+from hiero.storage import weights
+from hiero.types import ANSWER_THRESHOLD, Clock
+
+FRAMES_PER_S = 2
+FOLDER = "hw4_data/FullLengthVideos/videos"
+LABELS = "hw4_data/TrimmedVideos/label/gt_{}.csv"
+NUM_ANSWERS = 5
+NUM_TIMES = 100  # at which a span is tried, for chance
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the hands do at one time."""
+
+    start_s: float
+    end_s: float
+    verb: int
+    nouns: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return write_text(self.verb, self.nouns)
+
+
+def encode(work: Path, clones: Path, part: str) -> None:
+    """The actions of all videos, and a row of the backbone `dinov2-text` for each second of the videos of a part."""
+    repository = clones / CLONE / "repo"
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", repository, *arguments], check=True, capture_output=True, text=True).stdout
+
+    work.mkdir(parents=True, exist_ok=True)
+    videos: dict[str, dict] = {}
+    for labels in ("train", "valid"):
+        for row in csv.DictReader(io.StringIO(git("show", f"{COMMIT}:{LABELS.format(labels)}"))):
+            name, times_s = row["Video_category"], [int(row[key]) / 1000 for key in ("Start_times", "End_times")]
+            nouns = [noun.replace("_", " ").strip() for noun in row["Nouns"].split(",") if noun.strip()]
+            video = videos.setdefault(name, {"part": "dev" if name in DEVELOPMENT else labels, "actions": []})
+            video["actions"].append([*times_s, int(row["Action_labels"]), nouns])
+    (work / "texts.json").write_text(json.dumps(videos))
+    pictures = defaultdict(list)
+    for line in git("ls-tree", "-r", COMMIT, FOLDER).splitlines():
+        path = line.split("\t")[1]
+        pictures[Path(path).parent.name].append((line.split()[2], path))
+    network = dinov2.load(weights.get(PICTURES))
+    for name in sorted(name for name, video in videos.items() if video["part"] == part):
+        file = work / f"{name}.npy"
+        if not file.exists():
+            each_second = sorted(pictures[name], key=lambda blob: blob[1])[::FRAMES_PER_S]
+            rows = [_encode_picture(network, data) for _, data in words_data.read_blobs(repository, each_second)]
+            np.save(file, np.stack(rows))
+            print(f"{name}: {len(rows)} s", flush=True)
+
+
+@torch.inference_mode()
+def _encode_picture(network: dinov2.JointPictures, jpeg: bytes) -> np.ndarray:
+    import av
+
+    with av.open(io.BytesIO(jpeg), format="jpeg_pipe") as container:
+        frame = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    return network(dinov2.prepare(torch.from_numpy(frame[None])))[0].half().numpy()
+
+
+def read_video(engine: Engine, work: Path, name: str) -> Video:
+    """A video without its class scores: every class is equally probable."""
+    rows = np.load(work / f"{name}.npy")
+    source = VideoFeatures({CLASSES: np.zeros((len(rows), len(class_names()))), PICTURES: rows}, float(len(rows)), 1.0)
+    nodes = np.ones((len(rows), engine.folder.config.embedding_size), np.float32)
+    return Video(engine, Path(name), Clock(1.0, 1.0), source.duration_s, nodes, source)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A text about a video, and the moments that it describes; none if it is absent."""
+
+    text: str
+    kind: str  # "present", or how an absent one was made
+    moments: tuple[tuple[float, float], ...] = ()
+
+    def is_shown(self, start_s: float, end_s: float) -> bool:
+        """Whether a span overlaps a moment, for most of the shorter one of both."""
+        return any(
+            min(end, end_s) - max(start, start_s) > 0.5 * min(end - start, end_s - start_s)
+            for start, end in self.moments
+        )
+
+
+def read_actions(work: Path, part: str) -> dict[str, list[Action]]:
+    """The actions of each video of a part."""
+    texts = json.loads((work / "texts.json").read_text())
+    return {
+        name: [Action(start, end, verb, tuple(nouns)) for start, end, verb, nouns in video["actions"]]
+        for name, video in sorted(texts.items())
+        if video["part"] == part
+    }
+
+
+def make_questions(name: str, actions: dict[str, list[Action]], seed: int = 0) -> list[Question]:
+    """What a video shows, and as many absent things."""
+    random = np.random.default_rng([seed, *name.encode()])
+    own = actions[name]
+    known = sorted({(action.verb, action.nouns) for action in own if action.verb})
+    things = {noun for action in own for noun in action.nouns}
+    every = sorted({(a.verb, a.nouns) for other in actions.values() for a in other if a.verb})
+
+    def moments(verb: int, nouns: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
+        return tuple((a.start_s, a.end_s) for a in own if a.verb == verb and set(nouns) <= set(a.nouns))
+
+    out = [Question(write_text(*pair), "present", moments(*pair)) for pair in known]
+    for i, (verb, nouns) in enumerate(known):
+        kind, candidates = (
+            ("another verb", [(other, nouns) for other in VERBS if other != verb]),
+            ("another thing", [(v, n) for v, n in every if v == verb]),
+            ("another video", [(v, n) for v, n in every if not things & set(n)]),
+        )[i % 3]
+        absent = [pair for pair in candidates if pair[1] and not moments(*pair)]
+        if absent:
+            out.append(Question(write_text(*absent[random.integers(len(absent))]), kind))
+    return out
+
+
+@dataclass
+class Judged:
+    """The answers to a question."""
+
+    question: Question
+    probability: float
+    right: list[bool]  # of each answer
+    chance: float  # that a span of the first answer's length is right at any time
+
+
+def judge(engine: Engine, work: Path, actions: dict[str, list[Action]]) -> list[Judged]:
+    """The answers of `ask` to all questions."""
+    out = []
+    for name in actions:
+        video = read_video(engine, work, name)
+        questions = make_questions(name, actions)
+        for question, answer in zip(questions, video.ask([q.text for q in questions], num=NUM_ANSWERS), strict=True):
+            right = [question.is_shown(match.start_s, match.end_s) for match in answer.matches]
+            length_s = answer.matches[0].end_s - answer.matches[0].start_s
+            starts_s = np.linspace(0, video.duration_s - length_s, NUM_TIMES)
+            chance = float(np.mean([question.is_shown(start_s, start_s + length_s) for start_s in starts_s]))
+            out.append(Judged(question, answer.probability, right, chance))
+    return out
+
+
+def judge_search(engine: Engine, work: Path, actions: dict[str, list[Action]], folder: Path) -> list[list[bool]]:
+    """Whether each of the first hits of `search` shows its text, for the texts of all videos."""
+    corpus = Corpus(str(folder), create=True)
+    for name in actions:
+        video = read_video(engine, work, name)
+        corpus.add(video, video.steps(labels=[]), name, name)
+    moments: dict[str, dict[str, Question]] = defaultdict(dict)
+    for name in actions:
+        for question in make_questions(name, actions):
+            if question.moments:
+                moments[question.text][name] = question
+    out = []
+    for text, by_video in moments.items():
+        hits = corpus.search_text(engine, text, NUM_ANSWERS)
+        out.append([h.video in by_video and by_video[h.video].is_shown(h.start_s, h.end_s) for h in hits])
+    return out
+
+
+def score(work: Path, part: str) -> None:
+    """Print all scores of a part with 95 % intervals."""
+    engine, actions = hiero.load(backbone="default"), read_actions(work, part)
+    judged = judge(engine, work, actions)
+    present = [j for j in judged if j.question.moments]
+    absent = [j for j in judged if not j.question.moments]
+    print(f"{part}: {len(actions)} videos, {len(present)} present and {len(absent)} absent questions")
+    print(f"ask, first answer right: {_share([j.right[0] for j in present])}")
+    print(f"  at another time of the video: {_share([j.chance for j in present])}")
+    print(f"ask, one of {NUM_ANSWERS} right: {_share([any(j.right) for j in present])}")
+    with tempfile.TemporaryDirectory() as folder:
+        hits = judge_search(engine, work, actions, Path(folder))
+    print(f"search in {len(actions)} videos, first hit right: {_share([row[0] for row in hits])}")
+    print(f"search, one of {NUM_ANSWERS} right: {_share([any(row) for row in hits])} of {len(hits)} texts")
+    said, truth = np.array([j.probability for j in judged]), np.array([bool(j.question.moments) for j in judged])
+    print(f"present above absent (AUC): {auc(said, truth):.2f}")
+    for kind in sorted({j.question.kind for j in absent}):
+        chosen = truth | np.array([j.question.kind == kind for j in judged])
+        print(f"  {kind}: {auc(said[chosen], truth[chosen]):.2f}")
+    print(f"present, refused below {ANSWER_THRESHOLD:.0%}: {_share(said[truth] < ANSWER_THRESHOLD)}")
+    print(f"absent, claimed: {_share(said[~truth] >= ANSWER_THRESHOLD)}")
+    right = np.array([j.right[0] for j in judged], dtype=float)
+    weights = np.where(truth, PRIOR_ODDS, 1.0)
+    print(f"calibration error of the first answer: {calibration_error(said, right, weights):.3f}")
+
+
+def _share(values: Sequence[float] | np.ndarray) -> str:
+    """Percent with its 95 % interval, by bootstrap."""
+    ((mean, low, high),) = summarise({"": np.asarray(values)}).values()
+    return f"{mean:.0f} % ({low:.0f}-{high:.0f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["encode", "score"])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--clones", type=Path)
+    parser.add_argument("--part", choices=["train", "dev", "valid"], default="valid", help="choose nothing on valid")
+    args = parser.parse_args()
+    if args.command == "encode":
+        encode(args.work, args.clones, args.part)
+    else:
+        score(args.work, args.part)
+
+
+if __name__ == "__main__":
+    main()
