@@ -142,9 +142,8 @@ class LiveSteps:
         return LiveUpdate(self.end_s, tuple(steps[:num_closed]), tuple(self._open))
 
     def hierarchy(self) -> Hierarchy:
-        """Steps so far, closed and open, as one level."""
-        last = [Step("step-1", 0.0, self.end_s, 0)] if not self.closed and not self._open else []
-        return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open, *last),))
+        """Steps so far, closed and open, as one level. There are none before the first update."""
+        return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open),))
 
     def _window_video(self) -> Video:
         """The last minutes as a video of their own, on the clock of the recording."""
@@ -231,10 +230,9 @@ class LiveReader:
         self.steps = LiveSteps(engine, settings, source.name)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_lasting = False  # whether the log is a result
-        networks = self.steps.backbones
         self.log = self._open_log(LogHeader(engine.backbones, self.steps.num_segments, engine.spacing_s, source.name))
-        for network in networks:
-            fetch_weights(network, progress)
+        for backbone in self.steps.backbones:
+            fetch_weights(backbone, progress)
         loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)
         max_delay_s = settings.max_delay_s
         if max_delay_s is None and (source.is_lossy or isinstance(source, GrowingFile)):
@@ -293,14 +291,15 @@ class LiveReader:
         shown = [step.end_s for step in self.steps.closed]
         ends = np.array([step.end_s for step in video.steps(labels=[]).levels[-1]])
         num_confirmed = sum(bool((np.abs(ends - end_s) <= CONFIRMED_S).any()) for end_s in shown)
-        self._remove_log()
+        if not self._is_lasting:
+            self._remove_log()
         return LiveResult(video, differences, len(shown), num_confirmed)
 
     def close(self) -> None:
         """Close the log. It is kept if it is a result or a later run can resume it."""
         self.log.close()
         if not self.log.num_done:
-            self._remove_log(even_lasting=True)
+            self._remove_log()
 
     @property
     def _num_windows(self) -> int:
@@ -373,9 +372,7 @@ class LiveReader:
                 return FeatureLog(path, own, is_same=lambda other: _has_head(file, other.key))
         raise InputError(f"{file}: too many processes are watching it")
 
-    def _remove_log(self, even_lasting: bool = False) -> None:
-        if self._is_lasting and not even_lasting:
-            return
+    def _remove_log(self) -> None:
         with suppress(OSError):
             self.log.path.unlink(missing_ok=True)
         if self._temporary is not None:
