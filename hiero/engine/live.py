@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,6 @@ class LiveSteps:
         self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=num_kept)
         self._num_windows = 0  # so far, also those that are no longer kept
         self._pending: list[tuple[float, float]] = []  # ends of open steps, and when each was first seen
-        self._num_threads = 0
         self._open: list[Step] = []
 
     def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
@@ -136,7 +135,7 @@ class LiveSteps:
         closed_s = self.closed[-1].end_s if self.closed else 0.0
         ends_s, num_closed = self._settle([step.start_s for step in level[1:]], closed_s, clock.start_s)
         spans = [Step("", start, end, 0) for start, end in pairwise([closed_s, *ends_s, self.end_s])]
-        steps = self._number(self._name(spans, video), x, clock, num_closed)
+        steps = self._number(self._name(spans, video), x, clock)
         self.closed += steps[:num_closed]
         self._open = steps[num_closed:]
         return LiveUpdate(self.end_s, tuple(steps[:num_closed]), tuple(self._open))
@@ -194,7 +193,7 @@ class LiveSteps:
                 labelled[step.start_s] = replace(step, label=best[0][0], probability=best[0][1])
         return [labelled.get(step.start_s, step) for step in steps]
 
-    def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:
+    def _number(self, steps: list[Step], x: np.ndarray, clock: Clock) -> list[Step]:
         """Add ids and threads: a step that resembles an earlier one in the window gets its thread."""
         before = [step for step in self.closed if step.end_s > clock.start_s + clock.spacing_s]
         starts = [clock.span(step.start_s, step.end_s, len(x))[0] for step in (*before, *steps)]
@@ -204,13 +203,11 @@ class LiveSteps:
         threads: dict[int, int] = {}
         for step, group in zip(before, groups, strict=False):
             threads.setdefault(group, step.thread)
-        out, num_threads = [], self._num_threads
-        for i, (step, group) in enumerate(zip(steps, groups[len(before) :], strict=True)):
+        out, new_threads = [], count(1 + max((step.thread for step in self.closed), default=-1))
+        for number, (step, group) in enumerate(zip(steps, groups[len(before) :], strict=True), len(self.closed) + 1):
             if group not in threads:
-                threads[group], num_threads = num_threads, num_threads + 1
-            if i < num_closed:
-                self._num_threads = max(self._num_threads, threads[group] + 1)
-            out.append(replace(step, id=f"step-{len(self.closed) + i + 1}", thread=threads[group]))
+                threads[group] = next(new_threads)
+            out.append(replace(step, id=f"step-{number}", thread=threads[group]))
         return out
 
 
