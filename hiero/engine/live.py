@@ -112,16 +112,15 @@ class LiveSteps:
         self.closed: list[Step] = []
         self.end_s = 0.0
         self._window_clock = Clock(1.0, self.num_segments * self.spacing_s)
-        num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
-        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=num_kept)
+        self._num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
+        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=self._num_kept)
         self._num_windows = 0  # so far, also those that are no longer kept
         self._pending: list[tuple[float, float]] = []  # ends of open steps, and when each was first seen
         self._open: list[Step] = []
 
     def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
         """Add a window. Windows that were skipped before it repeat the one before them."""
-        assert self._windows.maxlen is not None
-        for _ in range(min(index - self._num_windows, self._windows.maxlen)):
+        for _ in range(min(index - self._num_windows, self._num_kept)):
             self._windows.append(self._windows[-1] if self._windows else rows)
         self._windows.append(rows)
         self._num_windows, self.end_s = index + 1, end_s
