@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -63,16 +63,16 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
     times = [node_times(len(video), clock) for video, clock in zip(videos, clocks, strict=True)]
     spacings = {clock.spacing_s for clock in clocks}
     return Batch(
-        features=pad([video.float() for video in videos], length),
+        features=pad(videos, (len(videos), length, videos[0].shape[1])),
         mask=mask_of([len(video) for video in videos], length),
-        times=pad(times, length),
+        times=pad(times, (len(videos), length)),
         spacing_s=spacings.pop() if len(spacings) == 1 else None,
     )
 
 
-def pad(rows: Sequence[Tensor], length: int) -> Tensor:
-    """Tensors (Tᵢ, …) with zeros after their rows as one tensor on the CPU, (B, length, …)."""
-    out = torch.zeros(len(rows), length, *rows[0].shape[1:], dtype=rows[0].dtype)
+def pad(rows: Iterable[Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Tensors (Tᵢ, …) with zeros after their rows as one tensor (B, T, …) on the CPU."""
+    out = torch.zeros(shape, dtype=dtype)
     for padded, values in zip(out, rows, strict=True):
         padded[: len(values)] = values
     return out

@@ -178,12 +178,13 @@ class NarratedWindows:
         """Read a batch of windows, padded to the largest, or to `shape`."""
         num_nodes, num_texts = shape or self.shape(indices)
         items = [self.windows[i] for i in indices]
+        nodes, texts = (len(items), num_nodes), (len(items), num_texts)
         return TrainingBatch(
-            features=pad([self._features(item) for item in items], num_nodes),
+            features=pad(map(self._features, items), (*nodes, self.store.width)),
             mask=mask_of([item.window.num_nodes for item in items], num_nodes),
-            times=pad([node_times(item.window.num_nodes, item.window.clock) for item in items], num_nodes),
-            texts=pad([torch.tensor(item.texts) for item in items], num_texts),
-            text_times=pad([torch.tensor(item.times_s) for item in items], num_texts),
+            times=pad((node_times(item.window.num_nodes, item.window.clock) for item in items), nodes),
+            texts=pad((torch.tensor(item.texts) for item in items), texts, torch.long),
+            text_times=pad((torch.tensor(item.times_s) for item in items), texts),
             text_mask=mask_of([len(item.texts) for item in items], num_texts),
         )
 
@@ -219,8 +220,8 @@ class NarratedWindows:
             first.to(device),
             lengths.to(device),
             starts.to(device),
-            pad([torch.tensor(w.texts) for w in self.windows], num_texts).to(device),
-            pad([torch.tensor(w.times_s) for w in self.windows], num_texts).to(device),
+            pad((torch.tensor(w.texts) for w in self.windows), (len(self), num_texts), torch.long).to(device),
+            pad((torch.tensor(w.times_s) for w in self.windows), (len(self), num_texts)).to(device),
             torch.tensor([len(w.texts) for w in self.windows], device=device),
             table.to(device),
             self.store.clock.spacing_s,
