@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -60,15 +60,27 @@ def collate(videos: Sequence[Tensor], clocks: Clock | Sequence[Clock]) -> Batch:
         raise InputError("videos is empty; a batch needs at least one video")
     clocks = [clocks] * len(videos) if isinstance(clocks, Clock) else list(clocks)
     length = max(len(video) for video in videos)
-    features = torch.zeros(len(videos), length, videos[0].shape[1])
-    mask = torch.zeros(len(videos), length, dtype=torch.bool)
-    times = torch.zeros(len(videos), length)
-    for i, (video, clock) in enumerate(zip(videos, clocks, strict=True)):
-        features[i, : len(video)] = video
-        mask[i, : len(video)] = True
-        times[i, : len(video)] = node_times(len(video), clock)
+    times = [node_times(len(video), clock) for video, clock in zip(videos, clocks, strict=True)]
     spacings = {clock.spacing_s for clock in clocks}
-    return Batch(features, mask, times, spacings.pop() if len(spacings) == 1 else None)
+    return Batch(
+        features=pad(videos, (len(videos), length, videos[0].shape[1])),
+        mask=mask_of([len(video) for video in videos], length),
+        times=pad(times, (len(videos), length)),
+        spacing_s=spacings.pop() if len(spacings) == 1 else None,
+    )
+
+
+def pad(rows: Iterable[Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Tensors (Tᵢ, …) with zeros after their rows as one tensor (B, T, …) on the CPU."""
+    out = torch.zeros(shape, dtype=dtype)
+    for padded, values in zip(out, rows, strict=True):
+        padded[: len(values)] = values
+    return out
+
+
+def mask_of(lengths: Sequence[int], length: int) -> Tensor:
+    """The mask of `pad`, (B, length)."""
+    return torch.arange(length) < torch.tensor(lengths)[:, None]
 
 
 def check_batch(

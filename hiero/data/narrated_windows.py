@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hiero.data.batches import node_times
+from hiero.data.batches import mask_of, node_times, pad
 from hiero.data.narrations import Narrations
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
@@ -178,30 +177,24 @@ class NarratedWindows:
     def read(self, indices: Sequence[int], shape: tuple[int, int] | None = None) -> TrainingBatch:
         """Read a batch of windows, padded to the largest, or to `shape`."""
         num_nodes, num_texts = shape or self.shape(indices)
-        batch_size = len(indices)
-        out = TrainingBatch(
-            features=torch.zeros(batch_size, num_nodes, self.store.width),
-            mask=torch.zeros(batch_size, num_nodes, dtype=torch.bool),
-            times=torch.zeros(batch_size, num_nodes),
-            texts=torch.zeros(batch_size, num_texts, dtype=torch.long),
-            text_times=torch.zeros(batch_size, num_texts),
-            text_mask=torch.zeros(batch_size, num_texts, dtype=torch.bool),
+        items = [self.windows[i] for i in indices]
+        nodes, texts = (len(items), num_nodes), (len(items), num_texts)
+        return TrainingBatch(
+            features=pad(map(self._features, items), (*nodes, self.store.width)),
+            mask=mask_of([item.window.num_nodes for item in items], num_nodes),
+            times=pad((node_times(item.window.num_nodes, item.window.clock) for item in items), nodes),
+            texts=pad((torch.tensor(item.texts) for item in items), texts, torch.long),
+            text_times=pad((torch.tensor(item.times_s) for item in items), texts),
+            text_mask=mask_of([len(item.texts) for item in items], num_texts),
         )
-        for row, i in enumerate(indices):
-            item = self.windows[i]
-            n, m = item.window.num_nodes, len(item.texts)
-            out.features[row, :n] = self.store.read(item.video, item.window.start, item.window.end)
-            out.mask[row, :n] = True
-            out.times[row, :n] = node_times(n, item.window.clock)
-            out.texts[row, :m] = torch.tensor(item.texts)
-            out.text_times[row, :m] = torch.tensor(item.times_s, dtype=torch.float64).float()
-            out.text_mask[row, :m] = True
-        return out
+
+    def _features(self, item: NarratedWindow) -> Tensor:
+        return self.store.read(item.video, item.window.start, item.window.end)
 
     def statistics(self, max_rows: int = 200_000) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, (F,) each, over about `max_rows` evenly spaced rows."""
         step = max(1, sum(w.window.num_nodes for w in self.windows) // max_rows)
-        rows = torch.cat([self.store.read(w.video, w.window.start, w.window.end)[::step] for w in self.windows])
+        rows = torch.cat([self._features(item)[::step] for item in self.windows])
         return rows.double().mean(0).float(), rows.double().std(0, unbiased=False).float()
 
     def num_bytes(self, text_size: int) -> int:
@@ -218,22 +211,17 @@ class NarratedWindows:
         precision = getattr(torch, self.store.precision)
         # `ResidentWindows.read` gathers `num_nodes` rows for every window, also for the last.
         rows = torch.zeros(int(lengths.sum()) + num_nodes, self.store.width, dtype=precision, device=device)
-        texts = np.zeros((len(self), num_texts), dtype=np.int64)
-        text_times = np.zeros((len(self), num_texts))
-        row = 0
-        for i, item in enumerate(self.windows):
-            n, m = item.window.num_nodes, len(item.texts)
-            rows[row : row + n] = self.store.read(item.video, item.window.start, item.window.end).to(device)
-            texts[i, :m], text_times[i, :m] = item.texts, item.times_s
-            row += n
+        first = lengths.cumsum(0) - lengths
+        for start, item in zip(first.tolist(), self.windows, strict=True):
+            rows[start : start + item.window.num_nodes] = self._features(item).to(device)
         starts = torch.tensor([w.window.clock.time_s(0) for w in self.windows], dtype=torch.float64)
         return ResidentWindows(
             rows,
-            (lengths.cumsum(0) - lengths).to(device),
+            first.to(device),
             lengths.to(device),
             starts.to(device),
-            torch.from_numpy(texts).to(device),
-            torch.from_numpy(text_times).float().to(device),
+            pad((torch.tensor(w.texts) for w in self.windows), (len(self), num_texts), torch.long).to(device),
+            pad((torch.tensor(w.times_s) for w in self.windows), (len(self), num_texts)).to(device),
             torch.tensor([len(w.texts) for w in self.windows], device=device),
             table.to(device),
             self.store.clock.spacing_s,

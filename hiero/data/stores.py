@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -234,16 +235,13 @@ def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
 def _usual_width(files: list[Path]) -> int:
     """The most frequent width of the first files, so that one odd file is reported and not all others."""
     widths: Counter[int] = Counter()
-    first_error: InputError | None = None
     for file in files:
-        try:
+        with suppress(InputError):
             widths[read_features(file).shape[1]] += 1
-        except InputError as error:
-            first_error = first_error or error
         if widths.total() == NUM_WIDTH_VOTES:
             break
     if not widths:
-        raise first_error or InputError("no feature files")
+        return read_features(files[0]).shape[1]  # which raises what is wrong with it
     return widths.most_common(1)[0][0]
 
 

@@ -115,20 +115,19 @@ class FileContent:
         self.file = file
         self._state = file.state()
         self.key = file.key()
-        self._is_changed = False
+        self._was_changed = False
 
     @property
     def is_unchanged(self) -> bool:
         """Whether the file has not changed since; warns once if it has."""
-        if not self._is_changed:
-            try:
-                self._is_changed = self.file.state() != self._state
-            except OSError:
-                self._is_changed = True
-            if self._is_changed:
-                message = "changed while it was read, so the result is not cached. Read it again when it is complete."
-                warnings.warn(f"{self.file.path}: {message}", stacklevel=2)
-        return not self._is_changed
+        if not self._was_changed:
+            with suppress(OSError):
+                if self.file.state() == self._state:
+                    return True
+            self._was_changed = True
+            message = "changed while it was read, so the result is not cached. Read it again when it is complete."
+            warnings.warn(f"{self.file.path}: {message}", stacklevel=2)
+        return False
 
     def store(self, save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
         """Call `store_cached`, unless the file has changed."""
@@ -325,13 +324,11 @@ class Engine(Embedder):
             return self._load_recording(path, half=content is not None)
         if content is None:
             return self._extract_now(video_file, None, stream, progress)
-        file = self._features_file(content, stream)
+        file = self._features_file(content.key, stream)
         partial = file.with_suffix(".partial")
-        cached = read_cached(file, self._load_features)
-        source = cached or self._extract_now(video_file, partial, stream, progress)
-        is_done = cached is not None
-        if not is_done:
-            source = _to_half(source)
+        source, is_done = read_cached(file, self._load_features), True
+        if source is None:
+            source = _to_half(self._extract_now(video_file, partial, stream, progress))
             is_done = content.store(functools.partial(source.save, file), progress) or not content.is_unchanged
         if is_done:
             with suppress(OSError):
@@ -362,16 +359,15 @@ class Engine(Embedder):
         )
         return extract_features(path, self.backbones, options, partial=partial, progress=report)
 
-    def _features_file(self, content: FileContent, stream: int) -> Path:
-        """File of the cache with the features of a video."""
-        return cache_folder("features") / f"{content.key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
+    def _features_file(self, key: str, stream: int) -> Path:
+        """File of the cache with the features of a video, by the key of its content."""
+        return cache_folder("features") / f"{key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
 
     def _is_cached(self, file: SourceFile, stream: int) -> bool:
         """Whether the features of a remote video are cached, so that it need not be downloaded."""
-        suffix = file.path.suffix
-        if suffix.lower() in FEATURE_SUFFIXES or suffix == RECORDING_SUFFIX or file.known_key() is None:
+        if file.path.suffix.lower() in (*FEATURE_SUFFIXES, RECORDING_SUFFIX) or (key := file.known_key()) is None:
             return False
-        return self._features_file(FileContent(file), stream).is_file()
+        return self._features_file(key, stream).is_file()
 
     def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
         """Store features that were computed while a video was recorded, so that `read` finds them.
@@ -382,7 +378,7 @@ class Engine(Embedder):
             stream: Number of the video stream.
         """
         content = FileContent(LocalFile(path))
-        content.store(functools.partial(_to_half(source).save, self._features_file(content, stream)))
+        content.store(functools.partial(_to_half(source).save, self._features_file(content.key, stream)))
 
     def _load_recording(self, path: Path, half: bool) -> VideoFeatures:
         """Load features that `hiero watch` has written."""

