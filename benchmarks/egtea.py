@@ -2,6 +2,7 @@
 
     python -m benchmarks.egtea encode WORK --clones CLONES --part valid    features (10 minutes on 2 cores)
     python -m benchmarks.egtea score WORK --part valid    `ask` and `search`, with 95 % intervals
+    python -m benchmarks.egtea names WORK --part dev      how often names of steps are right
 
 The frames come from a public repository at two a second, too few for I3D: videos are read by
 `dinov2-text` alone, without class scores. CLONES holds a bare clone, see `benchmarks.words_actions`.
@@ -34,21 +35,24 @@ import hiero
 from benchmarks import words_data
 from benchmarks.calibration import calibration_error
 from benchmarks.words_actions import CLONE, COMMIT, DEVELOPMENT, VERBS, summarise, write_text
-from benchmarks.words_score import auc
+from benchmarks.words_score import auc, fit_logistic
 from hiero.backbones import dinov2
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.engine.embedder import PICTURES
+from hiero.engine.video import MIN_LABEL_PROBABILITY, PEAK_S
 from hiero.engine.video_nodes import CLASSES, class_names
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.calibration import PRIOR_ODDS
+from hiero.steps.grounding import span_peaks
 from hiero.storage import weights
-from hiero.types import ANSWER_THRESHOLD, Clock
+from hiero.types import ANSWER_THRESHOLD, SURE_NAME, Clock
 
 FRAMES_PER_S = 2
 FOLDER = "hw4_data/FullLengthVideos/videos"
 LABELS = "hw4_data/TrimmedVideos/label/gt_{}.csv"
 NUM_ANSWERS = 5
+NUM_STEPS = (8, 16, 32)  # of the levels whose names are judged
 NUM_TIMES = 100  # at which a span is tried, for chance
 
 
@@ -206,6 +210,50 @@ def judge_search(engine: Engine, work: Path, actions: dict[str, list[Action]], f
     return out
 
 
+def judge_names(
+    engine: Engine, work: Path, actions: dict[str, list[Action]], is_given: bool
+) -> list[tuple[float, float, bool]]:
+    """For the best label of each step, its similarity and probability, and whether an action in the step has it.
+
+    Labels are the texts of the video, or the bundled ones. The verb and one thing of a bundled one must be right.
+    """
+    out = []
+    for name, own in actions.items():
+        video = read_video(engine, work, name)
+        labels = sorted({action.text for action in own if action.verb}) if is_given else video.vocabulary
+        for level in video.steps(NUM_STEPS, labels=[]).levels:
+            peaks = span_peaks(video.cached_similarity(labels), video.level_spans(level), round(PEAK_S)).max(0)
+            named = video.likely_labels(level, labels if is_given else None, num=1)
+            for step, value, ((label, probability),) in zip(level, peaks, named, strict=True):
+                moments = [(a.start_s, a.end_s) for a in own if (a.text == label if is_given else is_named(a, label))]
+                shown = Question(label, "", tuple(moments)).is_shown(step.start_s, step.end_s)
+                out.append((value, probability, shown))
+    return out
+
+
+def is_named(action: Action, label: str) -> bool:
+    """Whether a bundled label has the verb and one of the things of an action."""
+    verbs = [word for pair in VERBS.get(action.verb, []) for word in pair]
+    things = [word for noun in action.nouns for word in (noun.split()[0], noun.split()[-1])]
+    return any(label.startswith(f"{verb} ") for verb in verbs) and any(thing in label for thing in things)
+
+
+def report_names(work: Path, part: str) -> None:
+    """Print how often names are right, and the constants of `calibration` that fit the part."""
+    engine, actions = hiero.load(backbone="default"), read_actions(work, part)
+    for is_given, constant in ((True, "MATCH"), (False, "BUNDLED_MATCH")):
+        judged = judge_names(engine, work, actions, is_given)
+        value, said, right = (np.array(column, dtype=float) for column in zip(*judged, strict=True))
+        fitted = fit_logistic(value[:, None], right, np.ones(len(right)), penalty=1e-3)
+        of_what = "texts of the video" if is_given else "bundled labels"
+        print(f"{part}, {of_what}: {_share(right)} of {len(right)} steps")
+        print(f"fitted: {constant} = {np.round(fitted, 1).tolist()}")
+        for low, high in ((0.0, MIN_LABEL_PROBABILITY), (MIN_LABEL_PROBABILITY, SURE_NAME), (SURE_NAME, 1.01)):
+            inside = (said >= low) & (said < high)
+            if inside.any():
+                print(f"said {low:.0%} to {min(high, 1):.0%}: {inside.sum()} steps, {_share(right[inside])} right")
+
+
 def score(work: Path, part: str) -> None:
     """Print all scores of a part with 95 % intervals."""
     engine, actions = hiero.load(backbone="default"), read_actions(work, part)
@@ -240,13 +288,15 @@ def _share(values: Sequence[float] | np.ndarray) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["encode", "score"])
+    parser.add_argument("command", choices=["encode", "score", "names"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--part", choices=["train", "dev", "valid"], default="valid", help="choose nothing on valid")
     args = parser.parse_args()
     if args.command == "encode":
         encode(args.work, args.clones, args.part)
+    elif args.command == "names":
+        report_names(args.work, args.part)
     else:
         score(args.work, args.part)
 

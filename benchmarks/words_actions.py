@@ -6,7 +6,6 @@
     python -m benchmarks.words_actions tune WORK --pairs PAIRS --head HEAD --seed 0 -o TUNED-0    (2 minutes on an H200)
     python -m benchmarks.words_actions mean TUNED-0 TUNED-1 TUNED-2 --head HEAD -o RESULT
     python -m benchmarks.words_actions score WORK --head HEAD [--part valid]    on other videos (9 minutes on 2 cores)
-    python -m benchmarks.words_actions names WORK --head HEAD [--part dev]    how often bundled labels are right
 
 `tune` starts from the head of `benchmarks.words train`. First-person clips are compared with texts
 that have another verb or other nouns (not with `--clip-weight 0`); pictures of COCO, with more texts,
@@ -37,15 +36,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import words_data
-from benchmarks.words_score import fit_logistic
 from hiero.backbones import dinov2
 from hiero.backbones.dinov2 import TwoLayers
-from hiero.engine.video_nodes import default_labels, rich_labels
-from hiero.steps import calibration
-from hiero.steps.similarity import background_similarity
 from hiero.storage import weights
 from hiero.storage.files import load_arrays, save_arrays
-from hiero.text.joint_text import PROMPTS
 from hiero.text.minilm import load_minilm
 
 CLONE, COMMIT = "tp6y30TP6Y30+dlcv2019_hw4", "db8419f2c973a99ea2982e659c71c9556e55a84a"
@@ -492,31 +486,6 @@ def _comparison(
     return clips, chosen, compare
 
 
-@torch.inference_mode()
-def score_names(work: Path, head_path: Path, part: str, device: torch.device) -> None:
-    """How often the best bundled label has a clip's verb and one of its nouns; fits `calibration.BUNDLED_MATCH`."""
-    clips, chosen, compare = _comparison(work, head_path, part, device)
-    labels, num_default = [*default_labels(), *rich_labels()], len(default_labels())
-    similarity = np.mean([compare([prompt.format(label) for label in labels]) for prompt in PROMPTS], axis=0)
-    similarity -= background_similarity(similarity[:num_default])
-    best, value = similarity.argmax(0), similarity.max(0)
-    right = np.array([_names(labels[j], clips, i) for j, i in zip(best, chosen, strict=True)])
-    weights = fit_logistic(value[:, None], right.astype(float), np.ones(len(right)), penalty=1e-4)
-    print(f"{100 * right.mean():.0f} % of {len(right)} clips; BUNDLED_MATCH = {np.round(weights, 1).tolist()}")
-    said = calibration.match(value, weights=tuple(weights))
-    for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 1.0)):
-        inside = (said >= low) & (said < high)
-        if inside.any():
-            print(f"said {low:.0%} to {high:.0%}: {inside.sum()} clips, {_share(right[inside]):.0f} % right")
-
-
-def _names(label: str, clips: Clips, clip: int) -> bool:
-    """Whether a label has the verb and one of the nouns of a clip."""
-    verbs = [word for pair in VERBS.get(int(clips.verbs[clip]), []) for word in pair]
-    nouns = [word for noun in clips.nouns[clip] for word in (noun.split()[0], noun.split()[-1])]
-    return any(label.startswith(f"{verb} ") for verb in verbs) and any(noun in label for noun in nouns)
-
-
 def mean_of_heads(ends: list[Path], start: Path, share: float, out: Path) -> None:
     """A mean of the weights at the start and, with a share, at the ends of runs.
 
@@ -549,7 +518,7 @@ def _share(right: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pack", "encode", "tune", "mean", "score", "names"])
+    parser.add_argument("command", choices=["pack", "encode", "tune", "mean", "score"])
     parser.add_argument("paths", type=Path, nargs="+", metavar="WORK", help="for `mean`, heads")
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--pairs", type=Path)
@@ -573,8 +542,6 @@ def main() -> None:
         encode(work, args.pairs, device)
     elif args.command == "mean":
         mean_of_heads(args.paths, args.head, args.share, args.out)
-    elif args.command == "names":
-        score_names(work, args.head, args.part, device)
     elif args.command == "score":
         print(json.dumps(score(work, args.head, args.part, device), indent=1))
     else:

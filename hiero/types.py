@@ -30,6 +30,7 @@ MAX_SLIVER_S = 0.2  # part of a step in the file before or after its own that is
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
 VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
+SURE_NAME = 0.8  # probability of a name below which it is shown as a guess
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
 LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
 Origin = Literal["model", "person", "imported"]
@@ -226,6 +227,12 @@ class Step:
     def is_named_by_person(self) -> bool:
         """Whether a person gave or imported its name. A step that was only moved keeps the name of the model."""
         return self.label is not None and self.origin != "model" and self.probability is None
+
+    @property
+    def shown_label(self) -> str | None:
+        """Its name as people read it: with a question mark if it is a guess."""
+        is_guess = self.probability is not None and self.probability < SURE_NAME
+        return f"{self.label}?" if self.label and is_guess else self.label
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
@@ -522,7 +529,7 @@ class Hierarchy:
                 inside = [numbers[child] for child in step.children if child in numbers]
                 numbers[step.id] = (inside[0][0], inside[-1][1]) if inside else (number, number)
         steps = (step for level in self.levels for step in level)
-        return {step.id: one_line(step.label or "") or numbered_title(*numbers[step.id]) for step in steps}
+        return {step.id: one_line(step.shown_label or "") or numbered_title(*numbers[step.id]) for step in steps}
 
     @property
     def level_names(self) -> list[str]:

@@ -131,3 +131,15 @@ def test_labels_hold_no_control_characters():
 
 def test_percentages():
     assert [format_percent(p) for p in (0.0, 0.004, 0.01, 0.655, 1.0)] == ["< 1 %", "< 1 %", "1 %", "66 %", "100 %"]
+
+
+@pytest.mark.parametrize(
+    ("probability", "origin", "shown"),
+    [(0.79, "model", "wash?"), (0.8, "model", "wash"), (None, "person", "wash"), (0.6, "person", "wash?")],
+)
+def test_a_guess_has_a_question_mark(probability, origin, shown):
+    step = Step("a", 0.0, 1.0, 0, label="wash", probability=probability, origin=origin)
+    assert step.shown_label == shown
+    assert Hierarchy("v", "m", 1.0, ((step,),)).titles == {"a": shown}
+    assert step.to_dict()["label"] == "wash"
+    assert Step("b", 0.0, 1.0, 0).shown_label is None

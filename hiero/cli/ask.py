@@ -266,5 +266,5 @@ def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | No
     for step in steps:
         times = format_time(step.start_s), format_time(step.end_s)
         sure = "" if step.probability is None else format_percent(step.probability)
-        table.add_row(*times, step.label or "", sure, *file_cells(files, step))
+        table.add_row(*times, step.shown_label or "", sure, *file_cells(files, step))
     results_console(title).print(table)

@@ -224,7 +224,7 @@ class _Display:
         for step in update.closed:
             echo(_format_step(step))
         current = update.open_steps[-1]
-        name, since = current.label or "a step", format_time(current.start_s)
+        name, since = current.shown_label or "a step", format_time(current.start_s)
         self._show(f"{format_time(update.end_s):>7}  {name} since {since}, {update.delay_s:.0f} s behind")
 
     def _show(self, line: str) -> None:
@@ -239,7 +239,7 @@ class _Display:
 
 def _format_step(step: Step) -> str:
     sure = "" if step.probability is None else f"  {format_percent(step.probability)}"
-    name = printable(step.label or step.id.replace("step-", "Step "))
+    name = printable(step.shown_label or step.id.replace("step-", "Step "))
     return f"{format_time(step.start_s):>7}  {format_time(step.end_s):>7}  {step.thread + 1:>6}  {name}{sure}"
 
 

@@ -100,7 +100,7 @@ class Hit:
         start_s: When the step begins.
         end_s: When the step ends.
         thread: Steps of one level and video with the same thread are alike.
-        label: Name of the step, if it has one.
+        label: Name of the step, if it has one, with a question mark if it is a guess.
         probability: Probability that the step shows the query, or that the query is spoken in it or is its
             name; for `Corpus.like`, the probability that it is the same step.
         rests_on: Whether the hit is supported by speech, pictures, both, or the name that a person gave.
@@ -261,7 +261,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "start_s": [step.start_s for _, step in steps],
             "end_s": [step.end_s for _, step in steps],
             "thread": pa.array([step.thread for _, step in steps], pa.int32()),
-            "label": pa.array([step.label for _, step in steps], pa.string()),
+            "label": pa.array([step.shown_label for _, step in steps], pa.string()),
             "origin": [step.origin for _, step in steps],
             "named": [step.is_named_by_person for _, step in steps],
             "picture": pa.array(thumbnails, pa.binary()),

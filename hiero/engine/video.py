@@ -28,6 +28,7 @@ from hiero.steps.grounding import (
     distinct_spans,
     log_lift,
     span_means,
+    span_peaks,
     span_sums,
 )
 from hiero.steps.hierarchy import build_hierarchy
@@ -37,8 +38,9 @@ from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import BOUNDARY_TOLERANCE_S, Answer, Hierarchy, Match, Step, VideoFile, locate_time
 
-MIN_LABEL_PROBABILITY = 0.7  # of a label, below which a step gets none
+MIN_LABEL_PROBABILITY = 0.5  # of a label, below which a step gets none; below `SURE_NAME` it is a guess
 MIN_LEARNED_PROBABILITY = 0.4  # the same for names learned from people, without pictures; chosen, not fitted
+PEAK_S = 3.0  # length of the moment that names a step
 MAX_ANSWER_SHARE = 0.8  # of the video; see `_is_short_enough`
 MIN_BELIEF_SHARE = 0.5
 MIN_NAME_PROBABILITY = 0.3  # of a name that is shown as the reason for an answer
@@ -260,7 +262,11 @@ class Video(VideoNodes):
         if not labels or not self.engine.has_text:
             return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
         spans = self.level_spans(level)
-        similarity = span_means(self.cached_similarity(labels), spans)
+        similarity = self.cached_similarity(labels)
+        if self.pictures is None:
+            similarity = span_means(similarity, spans)
+        else:  # hands do one thing for seconds, and a step is longer
+            similarity = span_peaks(similarity, spans, max(1, round(PEAK_S / self.clock.spacing_s)))
         prototypes = self.engine.prototypes
         if prototypes is not None and self.pictures is None and len(level):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)

@@ -168,7 +168,7 @@ def restore_step(row: Step, original: Any) -> Step:
         return row
     label = one_line(step.label or "")
     is_unnamed = not label and (row.label is None or _is_default_title(row.label, step.id))
-    if row.label != label and not is_unnamed:
+    if row.label not in (label, one_line(step.shown_label or "")) and not is_unnamed:
         return replace(row, id=step.id)
     is_moved = (to_ms(row.start_s), to_ms(row.end_s)) != (to_ms(step.start_s), to_ms(step.end_s))
     origin = "imported" if is_moved else step.origin

@@ -37,6 +37,7 @@ LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
 LENGTH_WEIGHT = 20.0  # k
 MAX_EDGES = 512  # times at which steps in order may begin and end
 CHUNK_SIZE = 2**18  # entries of the cumulative sums that are computed at once
+ROWS_AT_ONCE = 256  # texts whose moving means are in memory together
 MAX_IOU = 0.3  # largest overlap between the answers to one question
 MAX_OVERLAP = 0.5  # share of the shorter one above which two spans are the same moment
 
@@ -92,6 +93,20 @@ def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Mean of (Q, T) over the nodes of each span [start, end), (Q, N)."""
     return span_sums(rows, spans) / (spans[:, 1] - spans[:, 0])
+
+
+def span_peaks(rows: np.ndarray, spans: np.ndarray, num: int) -> np.ndarray:
+    """Mean of (Q, T) over the best `num` neighbouring nodes inside each span, or all of a shorter one, (Q, N)."""
+    starts = np.arange(max(0, rows.shape[1] - num) + 1)
+    windows = np.stack([starts, np.minimum(starts + num, rows.shape[1])], axis=1)
+    peaks = span_means(rows, spans)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        means = span_means(rows[part], windows)
+        for i, (first, end) in enumerate(spans):
+            if end - first > num:
+                peaks[part, i] = means[:, first : end - num + 1].max(1)
+    return peaks
 
 
 def nms(spans: np.ndarray, scores: np.ndarray, num: int, max_iou: float = MAX_IOU) -> tuple[np.ndarray, np.ndarray]:

@@ -84,6 +84,19 @@ def test_repeated_activities_and_the_step_at_a_time(blank):
     assert run(blank, "video/steps.js", code) == [["1", "3"], 22, ["1", "1", "2", "3", "3"]]
 
 
+def test_a_guess_has_a_question_mark(blank):
+    code = (
+        TWO_LEVELS
+        + """
+        const [first, second] = steps.levels[1].steps;
+        Object.assign(first, { label: "wash", probability: 0.79 });
+        Object.assign(second, { label: "pour", probability: 0.8 });
+        const entries = m.indexSteps(steps);
+        return ["1", "2"].map(id => entries.get(id).title);"""
+    )
+    assert run(blank, "video/steps.js", code) == ["wash?", "pour"]
+
+
 def test_names_that_people_gave_are_suggested_first(blank):
     code = (
         TWO_LEVELS

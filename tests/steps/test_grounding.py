@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.grounding import MAX_IOU, MAX_OVERLAP, candidate_spans, distinct_spans, rank_spans
+from hiero.steps.grounding import MAX_IOU, MAX_OVERLAP, candidate_spans, distinct_spans, rank_spans, span_peaks
 from tests.oracle import speech as oracle
 
 
@@ -84,3 +84,18 @@ def test_distinct_spans_as_one_by_one(rows, num, seed):
     spans = np.array([(start, min(20, start + length)) for start, length in rows])
     scores = np.random.default_rng(seed).permutation(len(spans)).astype(float)
     assert distinct_spans(spans, scores, num) == oracle.distinct_spans(spans, scores, num, MAX_OVERLAP)
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_peaks_as_one_by_one(length, num, num_texts, seed):
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(num_texts, length))
+    spans = np.array([(start, end) for start in range(length) for end in range(start + 1, length + 1)])
+    slow = [
+        [
+            max(row[i : i + num][: end - i].mean() for i in range(start, max(start + 1, end - num + 1)))
+            for start, end in spans
+        ]
+        for row in rows[:: max(1, num_texts // 3)]
+    ]
+    np.testing.assert_allclose(span_peaks(rows, spans, num)[:: max(1, num_texts // 3)], slow, atol=1e-12)

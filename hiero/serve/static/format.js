@@ -24,13 +24,13 @@ export const percent = (/** @type {number} */ probability) => probability < 0.01
 /** How sure hiero is, in words. @param {number} probability */
 export function certainty(probability) {
   if (probability >= 0.8) return t("sure.very");
-  if (probability >= 0.5) return t("sure.likely");
-  if (probability >= 0.25) return t("sure.maybe");
-  return t("sure.unlikely");
+  return t(probability >= 0.5 ? "sure.likely" : probability >= 0.25 ? "sure.maybe" : "sure.unlikely");
 }
 
-/** The name of a step, or its number in its level, which counts from 1. @param {string | null | undefined} label @param {number | string} number */
-export const stepTitle = (label, number) => label || t("step.unnamed", { number });
+// The name of a step as people read it: with a question mark if it is a guess, as `Step.shown_label` in hiero/types.py.
+export const stepName = (/** @type {Named} */ { label, probability }) => label && (probability ?? 1) < 0.8 ? `${label}?` : label;
+/** The name of a step, or its number in its level, which counts from 1. @param {Named} step @param {number | string} number */
+export const stepTitle = (step, number) => stepName(step) || t("step.unnamed", { number });
 
 /** A step and when it is, also in which file if there are several. @param {StepEntry} entry @param {VideoFile[]} files */
 export function describeStep({ title, step }, files) {

@@ -45,6 +45,7 @@ interface Learned {
 }
 type Facets = Record<string, { value: string; num: number }[]>;
 
+interface Named { label?: string | null; probability?: number | null }
 interface Step extends Span {
   id: string; thread: number; label: string | null; probability: number | null; score?: number | null;
   parent: string | null; children: string[]; background?: boolean; origin: "model" | "person" | "imported";

@@ -59,7 +59,7 @@ export function momentCard(hit, query, showsVideo = false) {
 
 export function hitTitle(/** @type {Hit} */ { label, step }) {
   const [, level, number] = /^(.*)-(\d+)$/.exec(step) ?? [];
-  return level ? label || t("step.of_level", { number, level }) : stepTitle(label, step);
+  return level ? label || t("step.of_level", { number, level }) : stepTitle({ label }, step);
 }
 
 /** The file in which a hit plays and its times there. A video may consist of several files. @param {Hit} hit */

@@ -70,7 +70,7 @@ export class Matrix {
     if (!this.steps.length || this.pair.dataset.key === key) return;
     this.pair.dataset.key = key;
     fill(this.pair, ...steps.map(step => {
-      const url = this.pictureUrl((step.start_s + step.end_s) / 2), title = stepTitle(step.label, this.steps.indexOf(step) + 1);
+      const url = this.pictureUrl((step.start_s + step.end_s) / 2), title = stepTitle(step, this.steps.indexOf(step) + 1);
       return h("figure", {}, h("div", { class: "picture" }, url ? h("img", { src: url, alt: "" }) : null), h("strong", {}, title), h("span", { class: "soft small number" }, formatSpan(step)));
     }));
   }

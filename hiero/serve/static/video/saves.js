@@ -26,7 +26,7 @@ export async function fetchSteps(id) {
   return { hierarchy, version: edited ? version : null, extraRows };
 }
 
-const finestOf = (/** @type {Hierarchy} */ { levels }) => levels[levels.length - 1].steps.map((step, index) => ({ ...step, text: stepTitle(step.label, index + 1) }));
+const finestOf = (/** @type {Hierarchy} */ { levels }) => levels[levels.length - 1].steps.map((step, index) => ({ ...step, text: stepTitle(step, index + 1) }));
 
 export class Saves {
   id = "";

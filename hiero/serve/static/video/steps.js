@@ -1,6 +1,6 @@
 // @ts-check
 // Questions about a hierarchy of steps. Nothing here touches the page or the server.
-import { stepTitle } from "../format.js";
+import { stepName, stepTitle } from "../format.js";
 import { t } from "../texts.js";
 
 const SAME_TIME_S = 0.01;
@@ -17,7 +17,7 @@ export function indexSteps({ levels }) {
   for (let level = levels.length - 1; level >= 0; level--) {
     for (const [index, step] of levels[level].steps.entries()) {
       const inside = step.children.flatMap(id => numbers.get(id) ?? []), first = inside[0] ?? index + 1, last = inside.at(-1) ?? first;
-      const title = first === last ? stepTitle(step.label, first) : step.label || t("step.range", { first, last });
+      const title = first === last ? stepTitle(step, first) : stepName(step) || t("step.range", { first, last });
       numbers.set(step.id, [first, last]);
       entries.set(step.id, { step, level, index, title, activity: step.thread });
     }
@@ -32,7 +32,7 @@ export const stepAt = (steps, time) => steps.findLast(({ start_s }) => start_s <
 export function repeatedActivities(hierarchy) {
   const groups = Map.groupBy(hierarchy.levels.at(-1)?.steps ?? [], step => step.thread), repeated = [...groups].filter(([, steps]) => steps.length > 1);
   return repeated.map(([activity, steps]) => ({
-    activity, steps, seconds: steps.reduce((sum, step) => sum + step.end_s - step.start_s, 0), name: steps.find(({ label }) => label)?.label ?? null,
+    activity, steps, seconds: steps.reduce((sum, step) => sum + step.end_s - step.start_s, 0), name: steps.map(stepName).find(name => name) ?? null,
   })).sort((a, b) => b.seconds - a.seconds);
 }
 
@@ -56,7 +56,7 @@ export function chapterTree(hierarchy, entries) {
     const chain = [step];
     for (let children = childrenOf(step); children.length === 1; children = childrenOf(children[0])) chain.push(children[0]);
     const last = chain[chain.length - 1], entry = /** @type {StepEntry} */ (entries.get(last.id));
-    const title = chain.findLast(({ label }) => label)?.label ?? entry.title;
+    const title = chain.map(stepName).findLast(name => name) ?? entry.title;
     return { entry, title, chain: chain.map(({ id }) => id), children: childrenOf(last).map(build) };
   };
   return (hierarchy.levels[0]?.steps ?? []).map(build);
