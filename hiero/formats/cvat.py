@@ -83,8 +83,7 @@ def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
         level, label = ("", track.label) if name is None else (track.label, name)
         spans = track.spans(num_frames)
         original = rows.parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
-        level_rows = [rows.frame_step(first, last, fps, rows.parse_label(label), original) for first, last in spans]
-        levels.setdefault(level, []).extend(level_rows)
+        levels.setdefault(level, []).extend(rows.frame_step(*span, fps, label, original) for span in spans)
     if not any(levels.values()):
         raise ValueError("has neither tracks nor tagged frames, which steps are read from")
     return rows.order_levels(levels), rows.parse_duration(header.get("duration_s"))

@@ -42,12 +42,10 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
     # Files of hiero have a tier for speech, which has no steps.
     for name in settings.tiers or [name for name in tiers if not (hiero and name == SPEECH_TIER)]:
         level = []
-        for item, (start_ms, end_ms) in zip(
-            annotations[name], _spans_ms(name, annotations[name], slots_ms), strict=True
-        ):
-            label = rows.parse_label(item.findtext("ANNOTATION_VALUE"))
-            step = rows.imported_step(start_ms / 1000, end_ms / 1000, label)
-            level.append(rows.restore_step(step, steps.get(item.attrib["ANNOTATION_ID"])))
+        spans_ms = _spans_ms(name, annotations[name], slots_ms)
+        for item, (start_ms, end_ms) in zip(annotations[name], spans_ms, strict=True):
+            text, original = item.findtext("ANNOTATION_VALUE"), steps.get(item.attrib["ANNOTATION_ID"])
+            level.append(rows.imported_step(start_ms / 1000, end_ms / 1000, text, original))
         if level:
             levels.append(((_depth(name, tiers), -rows.mean_length(level)), level))
     if not settings.tiers:

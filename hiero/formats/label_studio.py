@@ -29,7 +29,7 @@ def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
     for result in _newest_annotation(task)["result"]:
         value = result.get("value", {})
         labels = value.get(result.get("type", "")) or value.get("labels") or value.get("timelinelabels") or []
-        label = rows.parse_label(labels[0]) if labels else None
+        label = labels[0] if labels else None
         level = levels.setdefault(str(result.get("from_name", "")), [])
         if "ranges" in value:
             original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
