@@ -19,7 +19,7 @@ from hiero.types import (
     MAX_TIME_S,
     Step,
     check_text,
-    level_name,
+    level_names,
     link_levels,
 )
 
@@ -116,12 +116,12 @@ def _to_steps(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
     used = {row.id for level in levels for row in level}
     taken: set[str] = {""}
     out = []
-    for number, level in enumerate(levels):
+    for level_name, level in zip(level_names(len(levels)), levels, strict=True):
         steps = []
         for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
             if id in taken:
-                new_id = f"{level_name(number, len(levels))}-{i + 1}"
+                new_id = f"{level_name}-{i + 1}"
                 new_ids = chain([new_id], (f"{new_id}-{k}" for k in count(1)))
                 id = next(id for id in new_ids if id not in used and id not in taken)
             taken.add(id)

@@ -9,7 +9,7 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
-from hiero.types import Clock, Step, level_name, link_levels
+from hiero.types import Clock, Step, level_names, link_levels
 from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s
@@ -52,9 +52,9 @@ def build_hierarchy(
         counts = [max(1, round(count / counts[-1] * (len(finest) - 1))) for count in counts]
     counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # equal levels are merged
     levels = merge_steps(x, finest, counts)[::-1]
-    names = [level_name(number, len(levels)) for number in range(len(levels))]
     threads = match_threads([group_into_threads(x, boundaries) for boundaries in levels], levels)
-    return link_levels([_make_level(*level, clock) for level in zip(names, levels, threads, strict=True)])
+    named = zip(level_names(len(levels)), levels, threads, strict=True)
+    return link_levels([_make_level(*level, clock) for level in named])
 
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
