@@ -111,17 +111,11 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
         distances[first] = distances[:, first] = total / sizes[first]
         distances[second] = distances[:, second] = distances[first, first] = np.inf
         member_of[member_of == second] = first
+        nearest[second], least[second] = -1, np.inf
         # The average is at least the nearer of the two, so no other cluster gets a nearer neighbour.
-        nearest[second] = first
         changed = np.flatnonzero((nearest == first) | (nearest == second))
         nearest[changed] = distances[changed].argmin(1)
         least[changed] = distances[changed, nearest[changed]]
-        sizes[second] = 0
-        if 2 * np.count_nonzero(sizes) < len(sizes):  # half of the rows are empty: continue without them
-            kept = sizes > 0
-            row = np.cumsum(kept) - 1
-            distances, sizes, least = distances[np.ix_(kept, kept)], sizes[kept], least[kept]
-            nearest, member_of = row[nearest[kept]], row[member_of]
     number = {cluster: i for i, cluster in enumerate(dict.fromkeys(member_of.tolist()))}
     return [number[cluster] for cluster in member_of.tolist()]
 
