@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import MAX_STEPS, Hierarchy, Step, Utterance, one_line
+from hiero.types import Hierarchy, Step, Utterance, one_line
 
 SPEECH_TIER = "speech"  # in files of hiero
 
@@ -34,8 +34,6 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
         raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(tiers)[: rows.MAX_NAMES])}")
     # Annotations that refer to others have no times of their own.
     annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in tiers.items()}
-    if sum(map(len, annotations.values())) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_STEPS} annotations")
     hiero = root.findtext(f".//PROPERTY[@NAME='{HIERO_PROPERTY}']")
     steps, duration_s = rows.index_steps(rows.parse_object(hiero))
     levels: list[tuple[tuple[int, float], list[Step]]] = []

@@ -13,7 +13,7 @@ from hiero.errors import InputError
 from hiero.formats.registry import NO_PARQUET, Exporter, ImportSettings, StepReader
 from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
 from hiero.storage.files import decode_text
-from hiero.types import MAX_STEPS, Hierarchy, Step, clean_text
+from hiero.types import Hierarchy, Step, clean_text
 
 # beginnings of cells that spreadsheets compute
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -39,8 +39,6 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
         cells = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error as error:  # such as an open quotation mark
         raise ValueError(f"not a table ({error})") from error
-    if len(cells) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_STEPS} rows")
     columns = _find_columns(list(cells[0]) if cells else [])
     chosen = None
     if "video" in columns:
