@@ -48,8 +48,7 @@ def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
     for task in tasks:
         values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
         by_video |= dict.fromkeys(values or [""], task)
-    chosen: dict[str, Any] = rows.choose_video(by_video, video)
-    return chosen
+    return rows.choose_video(by_video, video)
 
 
 def _newest_annotation(task: dict[str, Any]) -> dict[str, Any]:

@@ -96,8 +96,7 @@ def exporter_names() -> list[str]:
 
 def find_exporter(name: str) -> Exporter:
     """A format by its name."""
-    exporter: Exporter = load_plugin(GROUP, name)
-    return exporter
+    return load_plugin(GROUP, name)
 
 
 # Writing

@@ -55,8 +55,7 @@ def _choose_view(document: dict[str, Any], video: Path) -> str:
             views[str(document["file"][str(fid)]["fname"])] = str(vid)
     if not views:
         raise ValueError("has no video")
-    chosen: str = rows.choose_video(views, video)
-    return chosen
+    return rows.choose_video(views, video)
 
 
 def _text(attribute: Any, value: Any) -> str:

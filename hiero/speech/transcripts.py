@@ -278,11 +278,9 @@ class PocketSphinx:
             self._decoder.process_raw(speech.pcm, full_utt=True)
             self._decoder.end_utt()
             words = [s for s in self._decoder.seg() or () if not s.word.startswith(("<", "["))]  # no silence and noises
-            frames = [(s.start_frame, s.end_frame + 1, s.word) for s in words]
+            frames = [(s.start_frame / FRAMES_PER_S, (s.end_frame + 1) / FRAMES_PER_S, s.word) for s in words]
             begin_s = speech.start_time
-            utterances += group_words(
-                [(begin_s + start / FRAMES_PER_S, begin_s + end / FRAMES_PER_S, word) for start, end, word in frames]
-            )
+            utterances += group_words([(begin_s + start_s, begin_s + end_s, word) for start_s, end_s, word in frames])
         return utterances
 
 
