@@ -31,8 +31,8 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
-        spans = [(row["segment"], row.get("label"), row.get(HIERO_PROPERTY), row.get("id")) for row in annotations]
-        return [[_step(*span) for span in spans]], duration_s
+        parts = [(row["segment"], row.get("label"), row.get(HIERO_PROPERTY), row.get("id")) for row in annotations]
+        return [[_step(*part) for part in parts]], duration_s
     if "steps" in entry:
         return [[_step((row["start_s"], row["end_s"]), row["text"]) for row in entry["steps"]]], entry.get("duration_s")
     spans = zip(entry["timestamps"], entry["sentences"], strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
@@ -32,7 +31,9 @@ class Track:
         """First and last frame, counted from 1, of each interval in which it is visible."""
         frames = sorted(self.visible | self.outside)
         changes = [
-            frame for before, frame in pairwise([None, *frames]) if (before in self.visible) != (frame in self.visible)
+            frame
+            for before, frame in zip([None, *frames], frames, strict=False)
+            if (before in self.visible) != (frame in self.visible)
         ]
         if len(changes) % 2:  # it is visible until the end
             changes.append(max(frames[-1] + 1, num_frames))
