@@ -84,9 +84,9 @@ def _category(step: dict) -> str:
 
 def answer(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """For each query the best span in seconds, (Q, 2), and the largest similarity, (Q,)."""
-    speech = SpeechEvidence.from_transcript(case.transcript)
-    similarity = speech.similarity(case.queries, CLOCK, case.num_nodes)
-    spans = np.unique(speech.spans(CLOCK, case.num_nodes), axis=0)
+    speech = SpeechEvidence.from_transcript(case.transcript, CLOCK, case.num_nodes)
+    similarity = speech.similarity(case.queries)
+    spans = np.unique(speech.spans, axis=0)
     best = speech_probability(similarity, spans, CLOCK.spacing_s).argmax(1)
     return spans[best].astype(float), similarity.max(1)
 

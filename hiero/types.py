@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from hiero.errors import InputError
 
@@ -34,7 +34,7 @@ SURE_NAME = 0.8  # probability of a name below which it is shown as a guess
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
 LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
 Origin = Literal["model", "person", "imported"]
-ORIGINS: tuple[Origin, ...] = ("model", "person", "imported")
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
 RestsOn = Literal["speech", "pictures", "both", "name"]
 STEP_COLUMNS = (
     *("level", "id", "start_s", "end_s", "thread", "label", "probability", "parent", "background", "origin"),
@@ -442,11 +442,9 @@ def split_by_file(files: Sequence[VideoFile], start_s: float, end_s: float) -> l
     for tolerance_s in (MAX_SLIVER_S, 0.0):
         parts = [(file, *part) for file in files if (part := file.clip(start_s, end_s, tolerance_s)) is not None]
         if parts:
-            break
-    else:
-        file, time_s = locate_time(files, start_s)
-        return [(file, time_s, time_s)]
-    return parts
+            return parts
+    file, time_s = locate_time(files, start_s)
+    return [(file, time_s, time_s)]
 
 
 def file_fields(files: Sequence[VideoFile], moment: Moment) -> dict[str, Any]:
@@ -528,13 +526,12 @@ class Hierarchy:
             for number, step in enumerate(level, start=1):
                 inside = [numbers[child] for child in step.children if child in numbers]
                 numbers[step.id] = (inside[0][0], inside[-1][1]) if inside else (number, number)
-        steps = (step for level in self.levels for step in level)
-        return {step.id: one_line(step.shown_label or "") or numbered_title(*numbers[step.id]) for step in steps}
+        return {step.id: one_line(step.shown_label or "") or numbered_title(*numbers[step.id]) for step in self}
 
     @property
     def level_names(self) -> list[str]:
         """The names of the levels: coarse, medium and fine, or as many as there are."""
-        return [level_name(level, len(self.levels)) for level in range(len(self.levels))]
+        return level_names(len(self.levels))
 
     @property
     def media(self) -> tuple[VideoFile, ...]:
@@ -745,10 +742,10 @@ def numbered_title(first: int, last: int) -> str:
     return f"Step {first}" if first == last else f"Steps {first} to {last}"
 
 
-def level_name(level: int, num_levels: int) -> str:
-    """The name of a level: coarse, medium or fine, or its number if there are more than three levels."""
-    names = LEVEL_NAMES.get(num_levels)
-    return names[level] if names else f"level{level + 1}"
+def level_names(num_levels: int) -> list[str]:
+    """The names of levels: coarse, medium and fine, or their numbers if there are more than three."""
+    numbered = (f"level{number}" for number in range(1, num_levels + 1))
+    return list(LEVEL_NAMES.get(num_levels, numbered))
 
 
 def format_percent(probability: float) -> str:

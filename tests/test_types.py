@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_name, link_levels, printable
+from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_names, link_levels, printable
 
 TOLERANCE_S = Fraction(501, 1_000_000)
 
@@ -112,7 +112,7 @@ def test_unnamed_steps_are_counted_from_1():
         [[Step("all", 0.0, 4.0, 0)], [Step("x", 0.0, 1.0, 0), Step("y", 1.0, 2.0, 0), Step("z", 2.0, 4.0, 0)]]
     )
     assert Hierarchy("v", "m", 4.0, tuple(map(tuple, levels))).titles["all"] == "Steps 1 to 3"  # the finest ones in it
-    assert [level_name(i, 3) for i in range(3)] == ["coarse", "medium", "fine"]
+    assert level_names(3) == ["coarse", "medium", "fine"]
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "a\x9b31m", "\u202etxt.exe", "a\u2028b", "\x7f", "\ud800"])

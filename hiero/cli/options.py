@@ -182,10 +182,9 @@ class VideoOptions:
                 raise InputError(f"--transcript cannot be combined with {other}")
             read_transcript(self.transcript)
         if self.speech:
-            from hiero.speech.transcripts import NO_RECOGNISER, recogniser_name
+            from hiero.speech.transcripts import load_recogniser
 
-            if recogniser_name() is None:
-                raise InputError(NO_RECOGNISER)
+            load_recogniser()
 
     def check_single_transcript(self, num_videos: int) -> None:
         """Refuse one transcript for several videos."""

@@ -15,7 +15,7 @@ from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_percent, format_time, level_name
+from hiero.types import format_count, format_percent, format_time
 
 if TYPE_CHECKING:
     from hiero.engine import Video
@@ -220,9 +220,8 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
 
     for step in hierarchy.levels[0]:
         add_rows(step)
-    num_levels = len(hierarchy.levels)
-    levels = [f"{len(level)} {level_name(i, num_levels)}" for i, level in enumerate(hierarchy.levels)]
-    num_steps = ", ".join(levels) + " steps" if num_levels > 1 else format_count(len(hierarchy.levels[0]), "step")
+    levels = [f"{len(level)} {name}" for level, name in zip(hierarchy.levels, hierarchy.level_names, strict=True)]
+    num_steps = ", ".join(levels) + " steps" if len(levels) > 1 else format_count(len(hierarchy.levels[0]), "step")
     threads = format_count(max(step.thread for step in hierarchy.levels[-1]) + 1, "thread")
     console = results_console()
     if title is not None:

@@ -331,8 +331,8 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
     candidates, heard = [video.spans, video.level_spans(named)], None
     seen = video.similarity(queries) if video.engine.has_text or not video.transcript else None
     if video.transcript:
-        heard = video.speech.similarity(queries, video.clock, len(video.nodes))
-        candidates.append(video.speech.spans(video.clock, len(video.nodes)))
+        heard = video.speech.similarity(queries)
+        candidates.append(video.speech.spans)
     spans = np.unique(np.concatenate(candidates), axis=0)
     both = [(seen, TEMPERATURE), (heard, SPEECH_TEMPERATURE)]
     known = [(similarity, temperature) for similarity, temperature in both if similarity is not None]
@@ -444,5 +444,5 @@ def _add_speech(
     # `speech_probability` is lower for long spans, but words in a part of a span are evidence for all of it.
     spoken = calibration.spoken(heard[span[0] : span[1]].max())
     rests_on = strongest_evidence(float(by_sight), float(spoken))
-    quote = None if rests_on == "pictures" else video.speech.quote(query, span, video.clock, len(video.nodes))
+    quote = None if rests_on == "pictures" else video.speech.quote(query, span)
     return replace(match, rests_on=rests_on, quote=quote)

@@ -282,7 +282,8 @@ class VideoNodes:
                 progress(ProgressEvent("read", f"words of {self.path.name}", done_s, self.duration_s))
 
             report(0.0)
-            self._encoded_speech = self.transcript, SpeechEvidence.from_transcript(self.transcript, report)
+            speech = SpeechEvidence.from_transcript(self.transcript, self.clock, len(self.nodes), report)
+            self._encoded_speech = self.transcript, speech
         return self._encoded_speech[1]
 
     # Other videos

@@ -31,20 +31,17 @@ def read_activitynet(document: dict[str, Any], settings: ImportSettings) -> RowL
     if database is not None:
         annotations = entry["annotations"] if isinstance(entry, dict) else entry
         duration_s = entry.get("duration") if isinstance(entry, dict) else None
-        return [[_annotated_step(row) for row in annotations]], duration_s
+        parts = [(row["segment"], row.get("label"), row.get(HIERO_PROPERTY), row.get("id")) for row in annotations]
+        return [[_step(*part) for part in parts]], duration_s
     if "steps" in entry:
         return [[_step((row["start_s"], row["end_s"]), row["text"]) for row in entry["steps"]]], entry.get("duration_s")
     spans = zip(entry["timestamps"], entry["sentences"], strict=True)
     return [[_step(span, text) for span, text in spans]], entry.get("duration")
 
 
-def _annotated_step(row: dict[str, Any]) -> Step:
-    return _step(row["segment"], row.get("label"), row.get("id"), row.get(HIERO_PROPERTY))
-
-
-def _step(span: Any, text: Any, id: Any = None, original: Any = None) -> Step:
-    start, end = map(rows.parse_time, span)
-    return rows.restore_step_with_id(start, end, rows.parse_label(text), id, original)
+def _step(span: Any, text: Any, original: Any = None, id: Any = None) -> Step:
+    start_s, end_s = map(rows.parse_time, span)
+    return rows.imported_step(start_s, end_s, text, original, id=id)
 
 
 def to_activitynet(hierarchy: Hierarchy) -> str:

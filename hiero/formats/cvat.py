@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import MAX_STEPS, Hierarchy, Step, one_line
+from hiero.types import Hierarchy, Step, one_line
 
 MAX_BYTES = 2**28  # CVAT writes a box for each frame of a step
 SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
@@ -29,17 +29,15 @@ class Track:
 
     def spans(self, num_frames: int) -> list[tuple[int, int]]:
         """First and last frame, counted from 1, of each interval in which it is visible."""
-        out: list[tuple[int, int]] = []
-        start: int | None = None
-        for frame in sorted(self.visible | self.outside):
-            if frame in self.visible and start is None:
-                start = frame
-            elif frame not in self.visible and start is not None:
-                out.append((start + 1, frame))
-                start = None
-        if start is not None:
-            out.append((start + 1, max(max(self.visible) + 1, num_frames)))
-        return out
+        frames = sorted(self.visible | self.outside)
+        changes = [
+            frame
+            for before, frame in zip([None, *frames], frames, strict=False)
+            if (before in self.visible) != (frame in self.visible)
+        ]
+        if len(changes) % 2:  # it is visible until the end
+            changes.append(max(frames[-1] + 1, num_frames))
+        return [(start + 1, end) for start, end in zip(changes[::2], changes[1::2], strict=True)]
 
 
 def _read_track(element: Element) -> Track:
@@ -71,8 +69,6 @@ def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
     if root.tag != "annotations":
         raise ValueError("not a file of CVAT: it has no <annotations>")
     tracks = [_read_track(track) for track in root.iter("track")]
-    if len(tracks) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_STEPS} tracks")
     stops = [element.text or "" for element in root.iterfind(".//meta//stop_frame")]
     num_frames = max([int(stop) + 1 for stop in stops if stop.strip().isdigit()][-1:], default=0)
     header = rows.parse_object(root.findtext(f".//meta/{HIERO_PROPERTY}"))
@@ -83,8 +79,7 @@ def read_cvat(data: bytes, settings: ImportSettings) -> RowLevels:
         level, label = ("", track.label) if name is None else (track.label, name)
         spans = track.spans(num_frames)
         original = rows.parse_object(track.attributes.get(HIERO_PROPERTY)) if len(spans) == 1 else None
-        level_rows = [rows.frame_step(first, last, fps, rows.parse_label(label), original) for first, last in spans]
-        levels.setdefault(level, []).extend(level_rows)
+        levels.setdefault(level, []).extend(rows.frame_step(*span, fps, label, original) for span in spans)
     if not any(levels.values()):
         raise ValueError("has neither tracks nor tagged frames, which steps are read from")
     return rows.order_levels(levels), rows.parse_duration(header.get("duration_s"))

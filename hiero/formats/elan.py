@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import MAX_STEPS, Hierarchy, Step, Utterance, one_line
+from hiero.types import Hierarchy, Step, Utterance, one_line
 
 SPEECH_TIER = "speech"  # in files of hiero
 
@@ -34,20 +34,16 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
         raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(tiers)[: rows.MAX_NAMES])}")
     # Annotations that refer to others have no times of their own.
     annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in tiers.items()}
-    if sum(map(len, annotations.values())) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_STEPS} annotations")
     hiero = root.findtext(f".//PROPERTY[@NAME='{HIERO_PROPERTY}']")
     steps, duration_s = rows.index_steps(rows.parse_object(hiero))
     levels: list[tuple[tuple[int, float], list[Step]]] = []
     # Files of hiero have a tier for speech, which has no steps.
     for name in settings.tiers or [name for name in tiers if not (hiero and name == SPEECH_TIER)]:
         level = []
-        for item, (start_ms, end_ms) in zip(
-            annotations[name], _spans_ms(name, annotations[name], slots_ms), strict=True
-        ):
-            label = rows.parse_label(item.findtext("ANNOTATION_VALUE"))
-            step = rows.imported_step(start_ms / 1000, end_ms / 1000, label)
-            level.append(rows.restore_step(step, steps.get(item.attrib["ANNOTATION_ID"])))
+        spans_ms = _spans_ms(name, annotations[name], slots_ms)
+        for item, (start_ms, end_ms) in zip(annotations[name], spans_ms, strict=True):
+            text, original = item.findtext("ANNOTATION_VALUE"), steps.get(item.attrib["ANNOTATION_ID"])
+            level.append(rows.imported_step(start_ms / 1000, end_ms / 1000, text, original))
         if level:
             levels.append(((_depth(name, tiers), -rows.mean_length(level)), level))
     if not settings.tiers:

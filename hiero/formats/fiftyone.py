@@ -55,9 +55,9 @@ def _to_step(
     original = rows.parse_object(detection.get(HIERO_PROPERTY) or attributes.get(HIERO_PROPERTY))
     if "timestamps" in detection:
         start_s, end_s = map(rows.parse_time, detection["timestamps"])
-        return rows.restore_step(rows.imported_step(start_s, end_s, rows.parse_label(label)), original)
+        return rows.imported_step(start_s, end_s, label, original)
     first, last = map(int, detection["support"])
-    return rows.frame_step(first, last, float(fps or settings.find_fps()), rows.parse_label(label), original)
+    return rows.frame_step(first, last, float(fps or settings.find_fps()), label, original)
 
 
 def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:

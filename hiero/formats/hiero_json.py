@@ -43,12 +43,14 @@ def edits_file(video: Path) -> Path:
 
 def find_edits(video: Path, key: str | None) -> list[Path]:
     """The existing files with corrected steps, newest first: beside the video, and stored by its content."""
-    files = [edits_file(video), *([] if key is None else [_stored_file(key)])]
-    return sorted((file for file in files if file.is_file()), key=lambda file: -file.stat().st_mtime_ns)
+    files = [file for file in _edits_files(video, key) if file.is_file()]
+    return sorted(files, key=lambda file: -file.stat().st_mtime_ns)
 
 
-def _stored_file(key: str) -> Path:
-    return home() / "edits" / f"{key}.json"
+def _edits_files(video: Path | None, key: str | None) -> list[Path]:
+    """The file beside a video, and the one stored by its content."""
+    beside = [] if video is None else [edits_file(video)]
+    return beside if key is None else [*beside, home() / "edits" / f"{key}.json"]
 
 
 def has_stored_edits() -> bool:
@@ -91,9 +93,9 @@ def delete_edits(video: Path | None, key: str | None) -> None:
 
 
 def _for_each_file(video: Path | None, key: str | None, change: Callable[[Path], None]) -> None:
-    files = [*([] if key is None else [_stored_file(key)]), *([] if video is None else [edits_file(video)])]
+    files = _edits_files(video, key)
     errors = []
-    for file in files:
+    for file in reversed(files):  # the one beside the video is the newest and counts
         try:
             change(file)
         except OSError as error:

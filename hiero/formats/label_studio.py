@@ -29,7 +29,7 @@ def read_label_studio(document: Any, settings: ImportSettings) -> RowLevels:
     for result in _newest_annotation(task)["result"]:
         value = result.get("value", {})
         labels = value.get(result.get("type", "")) or value.get("labels") or value.get("timelinelabels") or []
-        label = rows.parse_label(labels[0]) if labels else None
+        label = labels[0] if labels else None
         level = levels.setdefault(str(result.get("from_name", "")), [])
         if "ranges" in value:
             original = steps.get(str(result.get("id"))) if len(value["ranges"]) == 1 else None
@@ -48,8 +48,7 @@ def _choose_task(tasks: list[dict[str, Any]], video: Path) -> dict[str, Any]:
     for task in tasks:
         values = [value for key, value in task["data"].items() if isinstance(value, str) and key != HIERO_PROPERTY]
         by_video |= dict.fromkeys(values or [""], task)
-    chosen: dict[str, Any] = rows.choose_video(by_video, video)
-    return chosen
+    return rows.choose_video(by_video, video)
 
 
 def _newest_annotation(task: dict[str, Any]) -> dict[str, Any]:

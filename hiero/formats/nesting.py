@@ -19,7 +19,7 @@ from hiero.types import (
     MAX_TIME_S,
     Step,
     check_text,
-    level_name,
+    level_names,
     link_levels,
 )
 
@@ -31,8 +31,8 @@ def nest_rows(levels: Sequence[Sequence[Step]], duration_s: float, *, cut_overla
         rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
         split += _split_by_nesting(rows, cut_overlaps)
     covered: list[list[Step]] = [[imported_step(0.0, duration_s, background=True)]]
-    for i, level in enumerate(split[: MAX_LEVELS + 1]):
-        covered.append(_cover(covered[-1], level, copies=i > 0))
+    for level in split[: MAX_LEVELS + 1]:
+        covered.append(_cover(covered[-1], level))
     if len(split) > MAX_LEVELS or sum(map(len, covered[1:])) > MAX_STEPS:
         raise ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps, including the gaps between them")
     return _to_steps(covered[1:])
@@ -77,8 +77,8 @@ def _split_by_nesting(rows: Iterable[Step], cut_overlaps: bool) -> list[list[Ste
     return levels
 
 
-def _cover(parents: Sequence[Step], rows: Sequence[Step], copies: bool) -> list[Step]:
-    """Rows with filled gaps inside each parent. A parent without rows is copied or becomes background."""
+def _cover(parents: Sequence[Step], rows: Sequence[Step]) -> list[Step]:
+    """Rows with filled gaps inside each parent. A parent without rows is copied."""
     out: list[Step] = []
     start = 0
     for parent in parents:
@@ -86,12 +86,7 @@ def _cover(parents: Sequence[Step], rows: Sequence[Step], copies: bool) -> list[
         while end < len(rows) and (rows[end].start_s + rows[end].end_s) / 2 < parent.end_s:
             end += 1
         inside, start = rows[start:end], end
-        if inside:
-            out += _fill_gaps(parent, inside)
-        else:
-            out.append(
-                replace(parent, id="") if copies else imported_step(parent.start_s, parent.end_s, background=True)
-            )
+        out += _fill_gaps(parent, inside) if inside else [replace(parent, id="")]
     return out
 
 
@@ -121,12 +116,12 @@ def _to_steps(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
     used = {row.id for level in levels for row in level}
     taken: set[str] = {""}
     out = []
-    for number, level in enumerate(levels):
+    for level_name, level in zip(level_names(len(levels)), levels, strict=True):
         steps = []
         for i, (row, thread) in enumerate(zip(level, _threads(level), strict=True)):
             id = row.id
             if id in taken:
-                new_id = f"{level_name(number, len(levels))}-{i + 1}"
+                new_id = f"{level_name}-{i + 1}"
                 new_ids = chain([new_id], (f"{new_id}-{k}" for k in count(1)))
                 id = next(id for id in new_ids if id not in used and id not in taken)
             taken.add(id)

@@ -21,7 +21,7 @@ from hiero.formats.nesting import nest_rows
 from hiero.formats.rows import RowLevels, find_frame_grid
 from hiero.plugins import load_plugin, registered
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, read_bounded, write_bytes
-from hiero.types import Hierarchy
+from hiero.types import MAX_STEPS, Hierarchy
 
 GROUP = "hiero.exporters"
 MAX_BYTES = 2**26  # an hour of steps takes some kilobytes
@@ -96,8 +96,7 @@ def exporter_names() -> list[str]:
 
 def find_exporter(name: str) -> Exporter:
     """A format by its name."""
-    exporter: Exporter = load_plugin(GROUP, name)
-    return exporter
+    return load_plugin(GROUP, name)
 
 
 # Writing
@@ -210,6 +209,8 @@ def _read_content(
     levels = [level for level in rows if level]
     if not levels:
         raise ValueError("contains no steps with times")
+    if sum(map(len, levels)) > MAX_STEPS:
+        raise ValueError(f"more than {MAX_STEPS} steps")
     duration_s = duration_s or file_duration_s or max(row.end_s for level in levels for row in level)
     nested = nest_rows(levels, duration_s, cut_overlaps=cut_overlaps)
     return Hierarchy(str(settings.video), "", duration_s, tuple(map(tuple, nested)))

@@ -33,10 +33,18 @@ RowLevels = tuple[list[list[Step]], float | None]
 
 
 def imported_step(
-    start_s: float, end_s: float, label: str | None = None, *, id: str | None = None, background: bool = False
+    start_s: float, end_s: float, name: Any = None, original: Any = None, *, id: Any = None, background: bool = False
 ) -> Step:
-    """A step from a file of another tool. Later it gets a thread, and an id if it has none."""
-    return Step(id or "", start_s, end_s, NO_THREAD, background=background, label=label, origin="imported")
+    """A step from a file of another tool. Later it gets a thread, and an id if it has none.
+
+    `original` is the document of the step that hiero exported, whose details are restored.
+    """
+    label = None if name is None else one_line(str(name)) or None
+    if id is not None and original is None and label == one_line(f"step {id}"):
+        label = None  # the previous version wrote this for a step without a label
+    row = Step(parse_id(id), start_s, end_s, NO_THREAD, background=background, label=label, origin="imported")
+    step = _parse_step(original)
+    return row if step is None else _restore_step(row, step)
 
 
 def describe_step(step: Step) -> str:
@@ -71,14 +79,9 @@ def step_json(step: Step) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def parse_label(value: Any) -> str | None:
-    """A name on one line, or None if it is empty."""
-    return None if value is None else one_line(str(value)) or None
-
-
-def parse_id(value: Any) -> str | None:
-    """A valid id of a step, or None."""
-    return value if isinstance(value, str) and re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", value) else None
+def parse_id(value: Any) -> str:
+    """The id of a step, or an empty text if it is not valid."""
+    return value if isinstance(value, str) and re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", value) else ""
 
 
 def parse_object(text: Any) -> dict[str, Any]:
@@ -139,33 +142,35 @@ def frame_span(start_s: float, end_s: float, fps: float) -> tuple[int, int]:
     return first, max(first, math.floor(end_s * fps + FRAME_TOLERANCE))
 
 
-def frame_step(first: int, last: int, fps: float, label: str | None, original: Any = None) -> Step:
+def frame_step(first: int, last: int, fps: float, name: Any, original: Any = None) -> Step:
     """The step of a span of frames. Boundaries that were not moved keep the exact time of the exported step."""
     if not (math.isfinite(fps) and fps > 0):
         raise ValueError(f"the frame rate must be positive, got {fps}")
-    row = imported_step((first - 1) / fps, max(first, last) / fps, label)
-    try:
-        step = Step.from_dict(original)
-    except InputError:
-        return row
-    exported = original.get("frames") or frame_span(step.start_s, step.end_s, fps)
-    start_s = step.start_s if first == exported[0] else row.start_s
-    end_s = step.end_s if last == exported[1] else row.end_s
-    return restore_step(replace(row, start_s=start_s, end_s=end_s) if start_s < end_s else row, original)
+    start_s, end_s = (first - 1) / fps, max(first, last) / fps
+    if step := _parse_step(original):
+        exported = original.get("frames") or frame_span(step.start_s, step.end_s, fps)
+        exact_s = step.start_s if first == exported[0] else start_s, step.end_s if last == exported[1] else end_s
+        if exact_s[0] < exact_s[1]:
+            start_s, end_s = exact_s
+    return imported_step(start_s, end_s, name, original)
 
 
 # Rows
 
 
-def restore_step(row: Step, original: Any) -> Step:
+def _parse_step(document: Any) -> Step | None:
+    """An exported step, or None if hiero did not write the document, or another program changed it."""
+    try:
+        return None if document is None else Step.from_dict(document)
+    except InputError:
+        return None
+
+
+def _restore_step(row: Step, step: Step) -> Step:
     """Restore the details of an exported step. A changed label stays, and then only the id is restored.
 
     A step that was renamed or moved in the other tool counts as imported.
     """
-    try:
-        step = Step.from_dict(original)
-    except InputError:  # not an export of hiero, or another program changed it
-        return row
     label = one_line(step.label or "")
     is_unnamed = not label and (row.label is None or _is_default_title(row.label, step.id))
     if row.label not in (label, one_line(step.shown_label or "")) and not is_unnamed:
@@ -173,14 +178,6 @@ def restore_step(row: Step, original: Any) -> Step:
     is_moved = (to_ms(row.start_s), to_ms(row.end_s)) != (to_ms(step.start_s), to_ms(step.end_s))
     origin = "imported" if is_moved else step.origin
     return replace(step, start_s=row.start_s, end_s=row.end_s, parent=None, children=(), origin=origin)
-
-
-def restore_step_with_id(start_s: float, end_s: float, label: str | None, id: Any, original: Any) -> Step:
-    """The step of a format that has ids, with the details of an exported step if there are any."""
-    step = imported_step(start_s, end_s, label, id=parse_id(id))
-    if original is None and label == one_line(f"step {id}"):
-        return replace(step, label=None)  # the previous version wrote this for a step without a label
-    return restore_step(step, original)
 
 
 def _is_default_title(label: str, id: str) -> bool:

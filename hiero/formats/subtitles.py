@@ -79,15 +79,14 @@ def read_webvtt(data: bytes, _: ImportSettings) -> RowLevels:
     originals, duration_s = rows.index_steps(rows.parse_object(note and note[1]))
     steps = []
     for cue in parse_cues(content):
-        label, original = rows.parse_label(clean_markup(cue.text)), originals.get(cue.id)
-        steps.append(rows.restore_step_with_id(cue.start_s, cue.end_s, label, cue.id, original))
+        original = originals.get(cue.id)
+        steps.append(rows.imported_step(cue.start_s, cue.end_s, clean_markup(cue.text), original, id=cue.id))
     return [steps], duration_s
 
 
 def read_srt(data: bytes, _: ImportSettings) -> RowLevels:
     """Steps of SubRip subtitles."""
-    cues = parse_cues(decode_text(data))
-    return [[rows.imported_step(cue.start_s, cue.end_s, rows.parse_label(cue.text)) for cue in cues]], None
+    return [[rows.imported_step(cue.start_s, cue.end_s, cue.text) for cue in parse_cues(decode_text(data))]], None
 
 
 def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:

@@ -13,7 +13,7 @@ from hiero.errors import InputError
 from hiero.formats.registry import NO_PARQUET, Exporter, ImportSettings, StepReader
 from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
 from hiero.storage.files import decode_text
-from hiero.types import MAX_STEPS, Hierarchy, Step, clean_text, one_line
+from hiero.types import Hierarchy, Step, clean_text
 
 # beginnings of cells that spreadsheets compute
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -39,8 +39,6 @@ def read_table(data: bytes, settings: ImportSettings) -> RowLevels:
         cells = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error as error:  # such as an open quotation mark
         raise ValueError(f"not a table ({error})") from error
-    if len(cells) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_STEPS} rows")
     columns = _find_columns(list(cells[0]) if cells else [])
     chosen = None
     if "video" in columns:
@@ -78,14 +76,14 @@ def _parse_row(cells: dict[str, str]) -> Step:
     end_s = parse_clock_time(cells["end_s"]) if "end_s" in cells else start_s + parse_clock_time(cells["duration_s"])
     label = _from_cell(cells.get("label") or "")
     if "id" not in cells:
-        return imported_step(start_s, end_s, one_line(label) or None)
+        return imported_step(start_s, end_s, label)
     details = {name: cells[name] for name in DETAILS if cells.get(name)}
     times = {"id": "0", "start_s": start_s, "end_s": end_s, "label": label or None}
     step = Step.from_dict({**details, **times, "background": (cells["background"] or "").lower() == "true"})
     thread = step.thread if cells["thread"] else NO_THREAD
     if step.origin == "model" and _from_cell(cells.get(MODEL_LABEL, cells.get("label")) or "") != label:
         step = replace(step, origin="imported", probability=None)
-    return replace(step, id=parse_id(_from_cell(cells["id"] or "")) or "", thread=thread)
+    return replace(step, id=parse_id(_from_cell(cells["id"] or "")), thread=thread)
 
 
 def parse_clock_time(text: str | None) -> float:

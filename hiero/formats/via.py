@@ -37,12 +37,11 @@ def read_via(document: dict[str, Any], settings: ImportSettings) -> RowLevels:
         start_s, end_s = map(rows.parse_time, segment["z"])
         values = {str(aid): _text(attributes.get(aid), value) for aid, value in segment["av"].items()}
         if is_ours:
-            step = rows.imported_step(start_s, end_s, rows.parse_label(values.get(by_name[NAME_ATTRIBUTE])))
             level = levels.setdefault(values.get(by_name[LEVEL_ATTRIBUTE]) or "", [])
-            level.append(rows.restore_step(step, steps.get(id)))
+            level.append(rows.imported_step(start_s, end_s, values.get(by_name[NAME_ATTRIBUTE]), steps.get(id)))
             continue
         for aid, value in values.items():
-            levels.setdefault(aid, []).append(rows.imported_step(start_s, end_s, rows.parse_label(value)))
+            levels.setdefault(aid, []).append(rows.imported_step(start_s, end_s, value))
     if not levels:
         raise ValueError("has no temporal segments of this video")
     return rows.order_levels(levels), duration_s
@@ -56,8 +55,7 @@ def _choose_view(document: dict[str, Any], video: Path) -> str:
             views[str(document["file"][str(fid)]["fname"])] = str(vid)
     if not views:
         raise ValueError("has no video")
-    chosen: str = rows.choose_video(views, video)
-    return chosen
+    return rows.choose_video(views, video)
 
 
 def _text(attribute: Any, value: Any) -> str:

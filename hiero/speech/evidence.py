@@ -56,16 +56,18 @@ SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
 
 @dataclass(frozen=True, eq=False)
 class SpeechEvidence:
-    """The windows of a transcript and their vectors."""
+    """The windows of a transcript, their vectors, and the nodes [start, end) of the video that each touches, (W, 2)."""
 
     windows: tuple[Utterance, ...]
     vectors: np.ndarray
+    spans: np.ndarray
+    num_nodes: int
 
     @classmethod
     def from_transcript(
-        cls, transcript: Transcript, progress: Callable[[float], None] = lambda _: None
+        cls, transcript: Transcript, clock: Clock, num_nodes: int, progress: Callable[[float], None] = lambda _: None
     ) -> SpeechEvidence:
-        """Encode a transcript."""
+        """Encode the transcript of a video with some number of nodes."""
         utterances = transcript.utterances
         parts = [np.zeros((0, MINILM_SIZE), np.float32)]
         for start in range(0, len(utterances), CHUNK):
@@ -74,22 +76,17 @@ class SpeechEvidence:
             progress(chunk[-1].end_s)
         runs = window_runs(transcript)
         windows = tuple(_join(utterances[first:end]) for first, end in runs)
-        return cls(windows, window_vectors(utterances, np.concatenate(parts), runs))
+        vectors = window_vectors(utterances, np.concatenate(parts), runs)
+        spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in windows]
+        return cls(windows, vectors, np.array(spans, dtype=int).reshape(-1, 2), num_nodes)
 
-    def spans(self, clock: Clock, num_nodes: int) -> np.ndarray:
-        """The nodes [start, end) of each window, (W, 2), at least one node each."""
-        spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in self.windows]
-        return np.array(spans, dtype=int).reshape(-1, 2)
-
-    def similarity(self, texts: Sequence[str], clock: Clock, num_nodes: int) -> np.ndarray:
+    def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Cosine of each text with the best window at each node, (Q, T), or `SILENCE`."""
-        cosines = encode_minilm(list(texts)) @ self.vectors.T
-        return spread_windows(cosines, self.spans(clock, num_nodes), num_nodes)
+        return spread_windows(encode_minilm(list(texts)) @ self.vectors.T, self.spans, self.num_nodes)
 
-    def quote(self, text: str, span: Sequence[int] | np.ndarray, clock: Clock, num_nodes: int) -> str | None:
+    def quote(self, text: str, span: Sequence[int] | np.ndarray) -> str | None:
         """The words inside a span that are most similar to a text."""
-        spans = self.spans(clock, num_nodes)
-        inside = np.flatnonzero((spans[:, 0] < span[1]) & (spans[:, 1] > span[0]))
+        inside = np.flatnonzero((self.spans[:, 0] < span[1]) & (self.spans[:, 1] > span[0]))
         if not len(inside):
             return None
         # argmax returns the first of equal windows, which is the shortest.

@@ -217,17 +217,13 @@ def _load(file: Path) -> tuple[list[Utterance], int]:
     return [Utterance.from_dict(row) for row in document["utterances"]], num_samples
 
 
-def recogniser_name() -> str | None:
-    """The name of the best installed recogniser, or None."""
-    return next((name for name in ("faster_whisper", "pocketsphinx") if find_spec(name) is not None), None)
-
-
 def load_recogniser() -> Recogniser:
-    """The best installed recogniser."""
-    name = recogniser_name()
-    if name is None:
-        raise InputError(NO_RECOGNISER)
-    return Whisper() if name == "faster_whisper" else PocketSphinx()
+    """The best installed recogniser, which loads its model with the first sound. Raises InputError if there is none."""
+    recognisers: dict[str, type[Recogniser]] = {"faster_whisper": Whisper, "pocketsphinx": PocketSphinx}
+    for package, recogniser in recognisers.items():
+        if find_spec(package) is not None:
+            return recogniser()
+    raise InputError(NO_RECOGNISER)
 
 
 # A recogniser has a key, which identifies program and model, and turns samples (n,) int16 at 16 kHz into
@@ -282,11 +278,9 @@ class PocketSphinx:
             self._decoder.process_raw(speech.pcm, full_utt=True)
             self._decoder.end_utt()
             words = [s for s in self._decoder.seg() or () if not s.word.startswith(("<", "["))]  # no silence and noises
-            frames = [(s.start_frame, s.end_frame + 1, s.word) for s in words]
+            frames = [(s.start_frame / FRAMES_PER_S, (s.end_frame + 1) / FRAMES_PER_S, s.word) for s in words]
             begin_s = speech.start_time
-            utterances += group_words(
-                [(begin_s + start / FRAMES_PER_S, begin_s + end / FRAMES_PER_S, word) for start, end, word in frames]
-            )
+            utterances += group_words([(begin_s + start_s, begin_s + end_s, word) for start_s, end_s, word in frames])
         return utterances
 
 

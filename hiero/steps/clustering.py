@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, step_labels
 from hiero.vectors import unit_vectors
@@ -26,8 +25,6 @@ class Clustering(Protocol):
 
 def cluster(x: np.ndarray, num: int, algorithm: str, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
     """Cluster the nodes of a video."""
-    if algorithm not in registered(GROUP):
-        raise InputError(f"unknown clustering {algorithm}; choose one of {', '.join(clustering_names())}")
     clustering: Clustering = load_plugin(GROUP, algorithm)
     return np.asarray(clustering(x, min(num, len(x)), kappa=kappa, random_state=random_state))
 

@@ -9,7 +9,7 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
-from hiero.types import Clock, Step, level_name, link_levels
+from hiero.types import Clock, Step, level_names, link_levels
 from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s
@@ -52,9 +52,9 @@ def build_hierarchy(
         counts = [max(1, round(count / counts[-1] * (len(finest) - 1))) for count in counts]
     counts = sorted({min(count, len(finest) - 1) for count in counts}, reverse=True)  # equal levels are merged
     levels = merge_steps(x, finest, counts)[::-1]
-    names = [level_name(number, len(levels)) for number in range(len(levels))]
     threads = match_threads([group_into_threads(x, boundaries) for boundaries in levels], levels)
-    return link_levels([_make_level(*level, clock) for level in zip(names, levels, threads, strict=True)])
+    named = zip(level_names(len(levels)), levels, threads, strict=True)
+    return link_levels([_make_level(*level, clock) for level in named])
 
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
@@ -111,17 +111,11 @@ def join_by_average_linkage(distances: np.ndarray, max_distance: float) -> list[
         distances[first] = distances[:, first] = total / sizes[first]
         distances[second] = distances[:, second] = distances[first, first] = np.inf
         member_of[member_of == second] = first
+        nearest[second], least[second] = -1, np.inf
         # The average is at least the nearer of the two, so no other cluster gets a nearer neighbour.
-        nearest[second] = first
         changed = np.flatnonzero((nearest == first) | (nearest == second))
         nearest[changed] = distances[changed].argmin(1)
         least[changed] = distances[changed, nearest[changed]]
-        sizes[second] = 0
-        if 2 * np.count_nonzero(sizes) < len(sizes):  # half of the rows are empty: continue without them
-            kept = sizes > 0
-            row = np.cumsum(kept) - 1
-            distances, sizes, least = distances[np.ix_(kept, kept)], sizes[kept], least[kept]
-            nearest, member_of = row[nearest[kept]], row[member_of]
     number = {cluster: i for i, cluster in enumerate(dict.fromkeys(member_of.tolist()))}
     return [number[cluster] for cluster in member_of.tolist()]
 

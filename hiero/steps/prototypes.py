@@ -98,8 +98,7 @@ class StepPrototypes:
         `lengths` are the steps' shares of the video. A piece of a step, if they are not `whole`, takes
         up the name by its length.
         """
-        by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
-        numbers = np.array([by_name.get(normalise_name(text), -1) for text in texts])
+        numbers = self._find(texts)
         limits = np.where(numbers >= 0, self.max_repeats[numbers], np.inf)
         use = np.ones_like(similarity)
         if not whole:
@@ -129,19 +128,18 @@ class StepPrototypes:
         A text that is not a name means the step with the most similar name, unless that name is
         among the texts too: "add pepper" is not "add salt" if both are given.
         """
-        by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
+        named = self._find(texts)
         cosines = text_vectors @ label_vectors.T
-        named = [by_name.get(normalise_name(text)) for text in texts]
-        cosines[:, [number for number in named if number is not None]] = -1.0
-        best = cosines.argmax(1)
-        out: list[tuple[int, float] | None] = []
-        for q, exact in enumerate(named):
-            certainty = float((cosines[q, best[q]] - MIN_TEXT_SIMILARITY) / (1 - MIN_TEXT_SIMILARITY))
-            if exact is not None:
-                out.append((exact, 1.0))
-            else:
-                out.append((int(best[q]), certainty) if certainty > 0 else None)
-        return out
+        cosines[:, named[named >= 0]] = -1.0
+        best = np.where(named >= 0, named, cosines.argmax(1))
+        certainty = (cosines[np.arange(len(texts)), best] - MIN_TEXT_SIMILARITY) / (1 - MIN_TEXT_SIMILARITY)
+        certainty[named >= 0] = 1.0
+        return [(int(i), float(p)) if p > 0 else None for i, p in zip(best, certainty, strict=True)]
+
+    def _find(self, texts: Sequence[str]) -> np.ndarray:
+        """The number of the step that each text names exactly, or −1."""
+        by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
+        return np.array([by_name.get(normalise_name(text), -1) for text in texts], dtype=int)
 
     def similarity(
         self, numbers: Sequence[int], views: Mapping[str, np.ndarray], weights: PrototypeWeights | None = None
@@ -156,14 +154,13 @@ class StepPrototypes:
                 readouts = weights.readout * trust[:, None] * self.readouts[name]
                 directions = weights.prototype * self.means[name] + readouts
                 out += directions[list(numbers)] @ rows.T
-        if weights.position:
-            times = (np.arange(num_nodes) + 0.5) / num_nodes
-            for row, number in enumerate(numbers):
-                middles, lengths = self.positions[self.positions[:, 2] == number, :2].T
-                width = POSITION_WIDTH + lengths.mean() / 2
-                density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
-                log_position = np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL)
-                out[row] += weights.position * trust[number] * log_position
+        times = (np.arange(num_nodes) + 0.5) / num_nodes
+        for row, number in enumerate(numbers):
+            middles, lengths = self.positions[self.positions[:, 2] == number, :2].T
+            width = POSITION_WIDTH + lengths.mean() / 2
+            density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
+            log_position = np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL)
+            out[row] += weights.position * trust[number] * log_position
         return out
 
     def save(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:

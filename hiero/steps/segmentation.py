@@ -15,7 +15,6 @@ programming would take minutes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -99,7 +98,6 @@ class StepCosts:
 
     def __init__(self, sums: np.ndarray, edges: np.ndarray) -> None:
         self.edges = edges
-        self.is_uniform = bool(edges[-1] == len(sums))  # each group is one node
         # A step ends at an edge (row) and starts at an earlier one (column). Unit vectors have
         # Σ|x|² = n. The (N + 1, N + 1) costs are stored in blocks of rows up to the diagonal, above
         # which they are ∞; a block fits into the processor's cache.
@@ -119,11 +117,16 @@ class StepCosts:
 
     def best_boundaries(self, num: int, length_prior: float, min_nodes: int = 1) -> list[int]:
         """The best `num` steps by dynamic programming, none shorter than `min_nodes`."""
-        edges = self.edges
-        blocks = [cost + prior for cost, prior in zip(self.blocks, self._priors(num, length_prior), strict=True)]
-        if num > 1 and min_nodes > 1:
-            for block, cost in zip(_row_blocks(len(edges)), blocks, strict=True):
-                cost[edges[block, None] - edges[None, : block.stop] < min_nodes] = np.inf
+        edges, num_nodes = self.edges, int(self.edges[-1])
+        usual = num_nodes / num
+        prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2
+        if num > 1:
+            prior[:min_nodes] = np.inf
+        # Above the diagonal, lengths are negative and select any prior, but costs are ∞.
+        blocks = [
+            cost + prior[edges[rows, None] - edges[None, : rows.stop]]
+            for rows, cost in zip(_row_blocks(len(edges)), self.blocks, strict=True)
+        ]
         best = np.concatenate([cost[:, 0] for cost in blocks])
         back = []
         for _ in range(num - 1):
@@ -139,20 +142,6 @@ class StepCosts:
         for row in reversed(back):
             ends.append(int(row[ends[-1]]))
         return [0, *(int(edges[i]) for i in reversed(ends))]
-
-    def _priors(self, num: int, length_prior: float) -> Iterator[np.ndarray]:
-        """The prior for each block of costs; entries above the diagonal are arbitrary."""
-        edges, num_nodes = self.edges, int(self.edges[-1])
-        usual = num_nodes / num
-        prior = length_prior * usual * np.log(np.maximum(np.arange(num_nodes + 1), 1) / usual) ** 2
-        # With single nodes, each row is the previous one shifted: windows of the reversed prior.
-        falling = np.concatenate([prior[:0:-1], np.zeros(BLOCK_ROWS)])
-        for rows in _row_blocks(len(edges)):
-            if self.is_uniform:
-                windows = np.lib.stride_tricks.sliding_window_view(falling, rows.stop)
-                yield windows[num_nodes - np.arange(rows.start, rows.stop)]
-            else:
-                yield prior[np.maximum(edges[rows, None] - edges[None, : rows.stop], 1)]
 
 
 def merge_steps(x: np.ndarray, boundaries: list[int], nums: list[int]) -> list[list[int]]:
@@ -198,8 +187,7 @@ def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
 
 def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
     """Cosines between the centred nodes (T, D) at lower resolution, (n, n) with n ≤ size; steps are squares in it."""
-    edges = np.linspace(0, len(x), min(size, len(x)) + 1).round().astype(int)
-    y = centre_and_normalise(np.add.reduceat(x, edges[:-1], axis=0), MIN_NORM)
+    y = centre_and_normalise(_group_nodes(x, size)[0], MIN_NORM)
     return np.asarray(y @ y.T)
 
 

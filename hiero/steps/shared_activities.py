@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.steps.usual_order import number_by_place
 from hiero.vectors import cosine_similarity, unit_vectors
 
 PLACE_WEIGHT = 2.5  # weight of the difference of positions, multiplied by their agreement
@@ -44,9 +45,7 @@ def shared_activities(
     _, labels = np.unique(labels, return_inverse=True)
     if weight > 0 and labels.max() > 0:
         labels = return_displaced(vectors, videos, labels)
-    usual_places = [float(np.median(places[labels == label])) for label in range(labels.max() + 1)]
-    rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
-    return np.asarray(rank[labels])
+    return number_by_place(labels, places)
 
 
 def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -73,7 +72,7 @@ def return_displaced(vectors: np.ndarray, videos: np.ndarray, labels: np.ndarray
         missing = ~np.isin(np.arange(len(means)), labels[videos == videos[step]])
         if (open_ := allowed[step] & missing).any():
             labels[step] = int(np.where(open_, cosines[step], -np.inf).argmax())
-    return np.asarray(np.unique(labels, return_inverse=True)[1])
+    return labels
 
 
 def step_distances(vectors: np.ndarray, places: np.ndarray, place_weight: float) -> np.ndarray:

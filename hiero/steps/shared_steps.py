@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hiero.errors import InputError
+from hiero.steps.usual_order import number_by_place
 from hiero.vectors import unit_vectors
 
 PLACE_WEIGHT = 0.5  # λ; positions are shares of the recording
@@ -42,24 +43,15 @@ def share_steps(
     x, positions = unit_vectors(np.concatenate(vectors).astype(np.float64)), np.concatenate(places)
     recordings = np.split(np.arange(len(x)), ends)
     starts = sorted(range(len(counts)), key=lambda i: -counts[i])[:MAX_STARTS]  # those that miss the fewest steps
-    results = [_share_from(x, positions, recordings, recordings[i], num, place_weight) for i in starts]
+    results = [_share_from(x, positions, recordings, _complete(x, recordings[i], num), place_weight) for i in starts]
     labels, _ = min(results, key=lambda result: result[1])
-    used = np.unique(labels)
-    usual_places = [float(np.median(positions[labels == label])) for label in used]
-    rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
-    return np.split(rank[np.searchsorted(used, labels)], ends)
+    return np.split(number_by_place(labels, positions), ends)
 
 
 def _share_from(
-    x: np.ndarray,
-    positions: np.ndarray,
-    recordings: Sequence[np.ndarray],
-    start: np.ndarray,
-    num: int,
-    place_weight: float,
+    x: np.ndarray, positions: np.ndarray, recordings: Sequence[np.ndarray], chosen: list[int], place_weight: float
 ) -> tuple[np.ndarray, float]:
-    """Labels of all steps and their cost, starting from the steps of one recording."""
-    chosen = _complete(x, start, num)
+    """Labels of all steps and their cost, starting from some steps as the shared ones."""
     means, usual = x[chosen], positions[chosen]
     labels = np.full(len(x), -1)
     total = np.inf

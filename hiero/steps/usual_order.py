@@ -67,6 +67,14 @@ def usual_order(times: np.ndarray) -> list[int]:
     return order
 
 
+def number_by_place(labels: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Number groups in their usual order, that of their median positions, from their labels (N,)."""
+    used, labels = np.unique(labels, return_inverse=True)
+    usual_places = [float(np.median(places[labels == label])) for label in range(len(used))]
+    rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
+    return np.asarray(rank[labels])
+
+
 def find_omissions(times: np.ndarray, min_share: float = MIN_SHARE) -> list[Omission]:
     """Activities that are missing in each video."""
     is_present = np.isfinite(times)

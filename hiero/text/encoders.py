@@ -67,8 +67,7 @@ def find_text_encoder(name: str, device: str | torch.device = "cpu") -> TextEnco
     """
     if name not in registered(GROUP):
         return None
-    encoder: TextEncoderPlugin = load_plugin(GROUP, name)(device)
-    return encoder
+    return load_plugin(GROUP, name)(device)
 
 
 @dataclass(frozen=True)

@@ -168,9 +168,6 @@ def load_minilm(device: Any = None) -> MiniLM:
     return MiniLM(weights.get("minilm"), device)
 
 
-_encoder = MiniLMEncoder()
-
-
 def encode_minilm(texts: Sequence[str]) -> np.ndarray:
     """Cached vectors of texts, (n, 384)."""
     return TextCache(MINILM_KEY).encode(texts, _encode_new).astype(np.float32)
@@ -180,7 +177,7 @@ def _encode_new(texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts that are not cached. Those of the bundled labels come with the package."""
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
-    new = dict(zip(others, _encoder.encode(others) if others else (), strict=True))
+    new = dict(zip(others, MiniLMEncoder().encode(others) if others else (), strict=True))
     return np.stack([new[text] if text in new else shipped[text_digest(text)].astype(np.float32) for text in texts])
 
 

@@ -38,12 +38,6 @@ RENAMED_LAYERS = {  # OpenAI's names → transformers'
 LAYER_NAMES = "|".join(map(re.escape, RENAMED_LAYERS))
 
 
-def byte_letters() -> list[str]:
-    """A printable letter for each of the 256 bytes, in the order of the vocabulary: itself, or one from U+0100 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    return [*map(chr, printable), *(chr(256 + i) for i in range(256 - len(printable)))]
-
-
 def clip_tokenizer(merges_file: Path) -> Any:
     """CLIP's byte-pair tokenizer: lower case, start and end marks, 77 tokens at most, padded to the longest."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -51,7 +45,7 @@ def clip_tokenizer(merges_file: Path) -> Any:
     with gzip.open(merges_file, "rt", encoding="utf-8") as file:
         lines = file.read().split("\n")[1 : NUM_MERGES + 1]
     merges = [(first, second) for first, second in (line.split() for line in lines)]
-    letters = byte_letters()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())  # a printable letter for each of the 256 bytes
     # The order determines the ids: letters, letters that end a word, merges by rank, marks.
     tokens = [*letters, *(letter + "</w>" for letter in letters), *("".join(pair) for pair in merges), START, END]
     vocabulary = {token: i for i, token in enumerate(tokens)}

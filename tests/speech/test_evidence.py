@@ -54,7 +54,7 @@ def test_windows_of_a_transcript(monkeypatch):
     monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.eye(384, dtype=np.float32)[: len(texts)])
     utterances = [Utterance(0, 2, "we take"), Utterance(2, 4, "the onion"), Utterance(30, 32, "done")]
     times_s = []
-    evidence = SpeechEvidence.from_transcript(Transcript(tuple(utterances)), times_s.append)
+    evidence = SpeechEvidence.from_transcript(Transcript(tuple(utterances)), Clock(1, 1), 40, times_s.append)
     assert [(window.start_s, window.end_s, window.text) for window in evidence.windows] == [
         (0, 2, "we take"),
         (0, 4, "we take the onion"),
@@ -65,12 +65,12 @@ def test_windows_of_a_transcript(monkeypatch):
     assert times_s == [32]
 
 
-def test_windows_become_nodes():
-    evidence = SpeechEvidence(
-        (Utterance(0.2, 0.4, "a"), Utterance(3.9, 6.1, "b"), Utterance(99, 100, "late")), np.zeros((3, 1))
-    )
-    assert evidence.spans(Clock(1, 1), 8).tolist() == [[0, 1], [3, 7], [7, 8]]
-    assert evidence.spans(Clock(1, 2), 4).tolist() == [[0, 1], [1, 4], [3, 4]]
+def test_windows_become_nodes(monkeypatch):
+    monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.eye(384, dtype=np.float32)[: len(texts)])
+    monkeypatch.setattr(speech_evidence, "MAX_WINDOW", 1)
+    transcript = Transcript((Utterance(0.2, 0.4, "a"), Utterance(3.9, 6.1, "b"), Utterance(99, 100, "late")))
+    assert SpeechEvidence.from_transcript(transcript, Clock(1, 1), 8).spans.tolist() == [[0, 1], [3, 7], [7, 8]]
+    assert SpeechEvidence.from_transcript(transcript, Clock(1, 2), 4).spans.tolist() == [[0, 1], [1, 4], [3, 4]]
 
 
 def test_where_a_text_is_said():
