@@ -10,6 +10,8 @@ import ast
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,46 +33,39 @@ NARRATOR = "#C C "  # stands for the camera wearer in narrations of Ego4D
 
 
 def read_grounding(path: Path, prefix: str = NARRATOR) -> list[AnnotatedVideo]:
-    """Read the queries of the step-grounding task, in the layout of NLQ."""
-    return [annotation for _, annotation in read_queries(path, prefix)]
+    """Read the queries of the step-grounding task, in the layout of NLQ or of goalstep_{train,val}.json."""
+    return [part for _, part in read_queries(path, prefix)]
 
 
 def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo]]:
-    """Read the clips of an NLQ-like file, each with its name. Queries without a text are left out."""
+    """Read the clips of a file in the layout of NLQ, each with its name. Queries without a text are left out.
+
+    A video of goalstep_{train,val}.json is one clip, and the descriptions of its segments are the queries.
+    """
     clips = []
     for video in _read_videos(path):
         with _name_video_in_errors(path, video):
-            for clip in video["clips"] if "clips" in video else [_as_clip(video)]:
-                steps = []
-                for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
-                    # NLQ gives times in the clip and in the video. Step grounding gives only the
-                    # time in the video, but calls it that in the clip.
-                    timeline = "video" if "video_start_sec" in query else "clip"
-                    if query.get("query"):
-                        start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
-                        steps.append(AnnotatedStep(start_s, end_s, prefix + query["query"]))
-                part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
-                name = clip.get("clip_uid", video["video_uid"])
-                clips.append((name, AnnotatedVideo(video["video_uid"], tuple(steps), *part_s)))
+            if "clips" in video:
+                parts = [_read_clip(video["video_uid"], clip) for clip in video["clips"]]
+            else:
+                parts = [(video["video_uid"], _read_segments(video, lambda each: each["step_description"].strip()))]
+            for name, part in parts:
+                steps = [replace(step, text=prefix + step.text) for step in part.steps if step.text]
+                clips.append((name, replace(part, steps=tuple(steps))))
     return clips
 
 
-def _as_clip(video: dict[str, Any]) -> dict[str, Any]:
-    """Convert a video of goalstep_{train,val}.json to the layout of NLQ: one clip with a query for each segment."""
-    queries = [
-        {
-            "clip_start_sec": segment["start_time"],
-            "clip_end_sec": segment["end_time"],
-            "query": segment["step_description"].strip(),
-        }
-        for segment in _walk(video["segments"])
-    ]
-    return {
-        "clip_uid": video["video_uid"],
-        "video_start_sec": video["start_time"],
-        "video_end_sec": video["end_time"],
-        "annotations": [{"language_queries": queries}],
-    }
+def _read_clip(video: str, clip: dict[str, Any]) -> tuple[str, AnnotatedVideo]:
+    steps = []
+    for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
+        # NLQ gives times in the clip and in the video. Step grounding gives only the time in the
+        # video, but calls it that in the clip.
+        timeline = "video" if "video_start_sec" in query else "clip"
+        if query.get("query"):
+            start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
+            steps.append(AnnotatedStep(start_s, end_s, query["query"]))
+    part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
+    return clip.get("clip_uid", video), AnnotatedVideo(video, tuple(steps), *part_s)
 
 
 def _walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -85,13 +80,17 @@ def read_steps(path: Path) -> list[AnnotatedVideo]:
     annotated = []
     for video in _read_videos(path):
         with _name_video_in_errors(path, video):
-            steps = tuple(
-                AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), segment["step_category"])
-                for segment in _walk(video["segments"])
-            )
-            part_s = float(video["start_time"]), float(video["end_time"])
-            annotated.append(AnnotatedVideo(video["video_uid"], steps, *part_s))
+            annotated.append(_read_segments(video, itemgetter("step_category")))
     return annotated
+
+
+def _read_segments(video: dict[str, Any], to_text: Callable[[dict[str, Any]], str]) -> AnnotatedVideo:
+    """A video of goalstep_{train,val}.json with a step for each segment."""
+    steps = [
+        AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), to_text(segment))
+        for segment in _walk(video["segments"])
+    ]
+    return AnnotatedVideo(video["video_uid"], tuple(steps), float(video["start_time"]), float(video["end_time"]))
 
 
 def label_text(category: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
 from hiero.evaluation.metrics import mean_first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
-from hiero.steps.clustering import cluster
+from hiero.steps.clustering import equal_parts
 from hiero.steps.grounding import LENGTHS_S, align_in_order, nms, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
@@ -183,10 +183,9 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
         rng = np.random.default_rng(options.random_state)
         edges = np.sort(rng.choice(np.arange(1, num_nodes), min(num_parts - 1, num_nodes - 1), replace=False))
         return np.stack([[0, *edges], [*edges, num_nodes]], axis=1)
-    x = case.vectors(method.on)
     if method.candidates == "equal-parts":
-        return label_runs(cluster(x, num_parts, method.candidates))
-    labels = case.cluster(x, method.on, options.num_threads, method.candidates, KAPPA, options.random_state)
+        return label_runs(equal_parts(case.video.nodes, num_parts))
+    labels = case.cluster(method.on, options.num_threads, method.candidates, KAPPA, options.random_state)
     return label_runs(labels, options.min_nodes)
 
 

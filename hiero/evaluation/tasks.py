@@ -97,13 +97,12 @@ def _score(
     used = truth > 0 if remove_background else np.ones(len(truth), dtype=bool)
     truth = truth[used]
     num = num_clusters or len(set(truth[truth > 0].tolist()))
-    nodes = case.vectors(source)[used]
     if source == "segmentation features":
-        labels = pieces(nodes, num, length_prior=case.video.length_prior)
+        labels = pieces(case.vectors(source)[used], num, length_prior=case.video.length_prior)
     elif remove_background:
-        labels = cluster(nodes, num, algorithm, kappa=KAPPA, random_state=options.random_state)
+        labels = cluster(case.vectors(source)[used], num, algorithm, kappa=KAPPA, random_state=options.random_state)
     else:
-        labels = case.cluster(nodes, source, num, algorithm, KAPPA, options.random_state)
+        labels = case.cluster(source, num, algorithm, KAPPA, options.random_state)
     scores = procedure_scores(labels, truth)
     return [scores.f1, scores.iou, scores.precision, scores.recall, matched_accuracy(labels, truth)]
 
