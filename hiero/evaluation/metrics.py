@@ -52,11 +52,11 @@ def query_hits(
     return np.stack([best[:, [k - 1 for k in top]] > threshold for threshold in thresholds], axis=1)
 
 
-def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
-    """Ego4D's mIoU: the mean over queries of the IoU of their first span."""
+def first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
+    """IoU of the first span of each query, (Q,). The mean is Ego4D's mIoU."""
     # Summing at most one span gives zeros for a query without spans.
     first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])
-    return float(interval_iou(first, np.asarray(truth, dtype=float)).mean())
+    return interval_iou(first, np.asarray(truth, dtype=float))
 
 
 # Procedure learning

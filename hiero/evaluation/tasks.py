@@ -12,10 +12,9 @@ from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings
 from hiero.evaluation.grounding import (
     GROUNDING_METHODS,
     Method,
-    SimilarityCache,
     chosen_methods,
+    compare_texts,
     find_candidates,
-    method_similarity,
     unnamed_classes_note,
 )
 from hiero.evaluation.metrics import (
@@ -139,10 +138,8 @@ def _detect(
     case: Case, taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
 ) -> list[Detections | None]:
     """The spans that each method labels; None if it cannot compare these features with text."""
-    cache: SimilarityCache = {}
     by_method: list[Detections | None] = []
-    for method in chosen_methods(options):
-        similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
+    for method, similarity in compare_texts(case, chosen_methods(options), taxonomy, embeddings, options):
         if similarity is None:
             by_method.append(None)
             continue
@@ -217,10 +214,9 @@ def _compare(
     case: Case, texts: Sequence[str], methods: Sequence[Method], embeddings: TextEmbeddings, options: EvalOptions
 ) -> list[np.ndarray | None]:
     """Similarity of all texts with the steps of a case by each method, (Q, S) or None."""
-    cache: SimilarityCache = {}
     spans = np.array([case.to_nodes(span) for span in case.spans_s])
-    rows = [method_similarity(case, method, texts, embeddings, options, cache) for method in methods]
-    return [None if similarity is None else span_means(similarity, spans) for similarity in rows]
+    compared = compare_texts(case, methods, texts, embeddings, options)
+    return [None if similarity is None else span_means(similarity, spans) for _, similarity in compared]
 
 
 def make_questions(cases: Sequence[Case], kind: str, seed: int) -> list[ChoiceQuestion]:

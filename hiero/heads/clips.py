@@ -87,6 +87,11 @@ class Clips:
         return (self.clips[index].spans_s - self.first_s(index)) / self.clock.spacing_s
 
     @property
+    def owners(self) -> np.ndarray:
+        """Index of the clip that each step belongs to, (S,)."""
+        return np.repeat(np.arange(len(self)), [len(clip.truth) for clip in self.clips])
+
+    @property
     def texts(self) -> list[str]:
         """The distinct texts of all steps in the order of their first occurrence."""
         return list(dict.fromkeys(step.text for clip in self.clips for step in clip.truth))
