@@ -81,9 +81,7 @@ def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: E
             if len(answers) == len(grounded):
                 hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
                 rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
-        in_order = rows[-1]
-        in_order.scores = {name: value for name, value in in_order.scores.items() if name.startswith("R1")}
-        in_order.intervals = {name: in_order.intervals[name] for name in in_order.scores if name in in_order.intervals}
+        rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
         note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
         return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
 

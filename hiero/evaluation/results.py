@@ -28,6 +28,12 @@ class Row:
     scores: Scores
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    def select(self, prefix: str) -> Row:
+        """The row with the scores whose names begin with a prefix."""
+        names = [name for name in self.scores if name.startswith(prefix)]
+        intervals = {name: self.intervals[name] for name in names if name in self.intervals}
+        return Row(self.method, {name: self.scores[name] for name in names}, intervals)
+
 
 @dataclass
 class Table:

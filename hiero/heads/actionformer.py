@@ -144,18 +144,16 @@ class ActionFormer(nn.Module):
             x = F.relu(norm(conv(x, mask)[0]))
         for block in self.stem:
             x, mask = block(x, mask)
-        levels = [(x, mask)]
-        for block in self.branch:
-            x, mask = block(x, mask)
-            levels.append((x, mask))
         logits, distances, masks, points = [], [], [], []
-        for level, (x, level_mask) in enumerate(levels):
-            x = self.outs[level](x) * level_mask[:, None]
+        for level, norm in enumerate(self.outs):
+            if level > 0:
+                x, mask = self.branch[level - 1](x, mask)
+            y = norm(x) * mask[:, None]
             stride = 1 << level
-            logits.append(self.classes(x, level_mask))
-            distances.append(F.relu(self.regression(x, level_mask) * self.scales[level]) * stride)
-            masks.append(level_mask)
-            positions = torch.arange(x.shape[2], device=x.device) * stride + 0.0
+            logits.append(self.classes(y, mask))
+            distances.append(F.relu(self.regression(y, mask) * self.scales[level]) * stride)
+            masks.append(mask)
+            positions = torch.arange(y.shape[2], device=y.device) * stride + 0.0
             points.append(torch.stack([positions, torch.full_like(positions, stride)], dim=1))
         return torch.cat(logits, 1), torch.cat(distances, 1), torch.cat(masks, 1), torch.cat(points)
 

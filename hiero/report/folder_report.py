@@ -118,13 +118,14 @@ def build_report(
         activity_of = np.unique([step.label or "" for step in steps], return_inverse=True)[1]
     else:
         activity_of = shared_activities(vectors, places, owners, num)
-    activity_of = _in_usual_order(activity_of, owners, spans_s, durations)
     times, seconds = _activity_times(activity_of, owners, spans_s, durations)
+    num_videos = np.isfinite(times).sum(0)
+    order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)  # those of a single video last
+    activity_of, times, seconds = np.argsort(order)[activity_of], times[:, order], seconds[:, order]
     members = [np.flatnonzero(activity_of == i) for i in range(seconds.shape[1])]
     activities = _describe_activities([[steps[i] for i in group] for group in members], seconds, min_label_score)
     pictures = [picture for video in videos for picture in video.pictures]
-    is_shared = (seconds > 0).sum(0) > 1
-    times = np.where(is_shared, times, np.nan)
+    times = np.where(num_videos[order] > 1, times, np.nan)
     omissions, displacements = find_omissions(times), find_displacements(times)
     documents: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
@@ -181,16 +182,6 @@ def _table_rows(
             "usual_s": activity["usual_s"],
             **{name: int(number in numbers) for name, numbers in notes.items()},
         }
-
-
-def _in_usual_order(
-    activity_of: np.ndarray, owners: np.ndarray, spans_s: np.ndarray, durations: np.ndarray
-) -> np.ndarray:
-    """Number the activities by their usual order, with those of a single video last."""
-    times, _ = _activity_times(activity_of, owners, spans_s, durations)
-    num_videos = np.isfinite(times).sum(0)
-    order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)
-    return np.asarray(np.argsort(order)[activity_of])
 
 
 def _activity_times(
