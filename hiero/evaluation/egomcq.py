@@ -13,6 +13,7 @@ from hiero.data.stores import FeatureStore
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy
+from hiero.evaluation.parsing import parsing
 from hiero.evaluation.results import Table, accuracy_by_kind, bootstrap_row
 from hiero.storage.files import read_json
 from hiero.vectors import unit_vectors
@@ -36,18 +37,14 @@ class Question:
 def read_questions(path: Path) -> list[Question]:
     """Read egomcq.json as EgoVLP publishes it."""
     content = read_json(path, "; get egomcq.json from https://github.com/showlab/EgoVLP")
-    try:
-        questions = []
+    questions = []
+    with parsing(f"{path}: not a file with the questions of EgoMCQ"):
         for item in content.values():
             ordered = [item["choices"][str(i)] for i in range(len(item["choices"]))]
             choices = tuple((c["video_uid"], float(c["clip_start"]), float(c["clip_end"])) for c in ordered)
             answer = int(item["answer"])
             kind = KINDS[int(item["types"])]
             questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a file with the questions of EgoMCQ ({type(error).__name__}: {error})"
-        ) from error
     if not questions:
         raise InputError(f"{path}: the file has no questions")
     return questions

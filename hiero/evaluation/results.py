@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hiero.errors import InputError
+from hiero.evaluation.parsing import parsing
 from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
@@ -69,13 +69,12 @@ class Report:
     @classmethod
     def load(cls, path: Path) -> Report:
         """Read a saved report. Raises InputError if the file is not a report."""
-        try:
+        with parsing(f"{path}: not a report of hiero eval"):
             document = parse_json(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
-            names = ("benchmark", "command", "settings", "missing")
-            return cls(tables=tables, summary=document.get("summary", {}), **{name: document[name] for name in names})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not a report of hiero eval ({error})") from error
+            fields = {name: document[name] for name in ("benchmark", "command", "settings", "missing")}
+            report = cls(tables=tables, summary=document.get("summary", {}), **fields)
+        return report
 
 
 def bootstrap_row(
