@@ -29,9 +29,8 @@ from hiero.errors import InputError
 from hiero.evaluation.results import Report, Row, Table
 from hiero.storage import weights
 from hiero.storage.cache import content_key
-from hiero.storage.files import home
+from hiero.storage.files import ASSETS, home
 
-TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
 BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
 RAW = "raw"  # name of a run without a model: backbone features and their text tower
 ENRICHED = "hiero-"  # prefix of features that went through a model
@@ -55,7 +54,7 @@ class TableResult:
 @cache
 def definitions() -> dict[str, Any]:
     """The content of tables.toml: `tables`, and the command that creates each of the `models`."""
-    return tomllib.loads(TABLES.read_text(encoding="utf-8"))
+    return tomllib.loads((ASSETS / "tables.toml").read_text(encoding="utf-8"))
 
 
 def table_names() -> list[str]:
@@ -139,13 +138,6 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
 def text_tower(run: Run) -> str:
     backbone: str = run["backbone"]
     return BACKBONE_NAMES.get(backbone, backbone)
-
-
-def _model_source(run: Run, data: Path, models: Path) -> str:
-    """The command that creates the model of a run."""
-    command: str = definitions()["models"][run["model"]]
-    address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
-    return command.replace("MODELS", str(models)).replace("DATA", str(data)) + address
 
 
 def seed_folders(models: Path, name: str) -> list[Path]:
@@ -276,7 +268,9 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
         needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
     else:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
-        needed = {folders[0]: _model_source(run, data, models)}
+        command = definitions()["models"][run["model"]]
+        address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
+        needed = {folders[0]: command.replace("MODELS", str(models)).replace("DATA", str(data)) + address}
     return needed | run_arguments(run, [models / run["model"]], data)[1]
 
 

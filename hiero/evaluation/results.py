@@ -18,6 +18,8 @@ Scores = dict[str, float]
 # Maps the weight of each video in each bootstrap draw, (D, V), to scores of the draws, (D,) each.
 DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]
 INTERVAL_PERCENTILES = (2.5, 97.5)
+LATEX = str.maketrans({"\\": r"\textbackslash{}", "Δ": r"$\Delta$", "α": r"$\alpha$", "β": r"$\beta$"})
+LATEX |= {ord(character): f"\\{character}" for character in "&%$#_{}"}
 
 
 @dataclass
@@ -138,18 +140,12 @@ def as_markdown(table: Table, intervals: bool = True) -> str:
 
 def as_latex(table: Table) -> str:
     """Format a table as LaTeX (booktabs): its title becomes the caption, notes become comments."""
-
-    def escape(text: str) -> str:
-        for character in "\\&%$#_{}":
-            text = text.replace(character, "\\textbackslash{}" if character == "\\" else f"\\{character}")
-        return text.replace("Δ", "$\\Delta$").replace("α", "$\\alpha$").replace("β", "$\\beta$")
-
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}", r"\toprule"]
-    lines += [" & ".join(["", *map(escape, table.columns)]) + r" \\", r"\midrule"]
+    lines += [" & ".join(["", *(name.translate(LATEX) for name in table.columns)]) + r" \\", r"\midrule"]
     for row in table.rows:
         cells = [format_cell(row, column, False).replace("–", "--") for column in table.columns]
-        lines.append(" & ".join([escape(row.method), *cells]) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(table.title)}}}", r"\end{table}"]
+        lines.append(" & ".join([row.method.translate(LATEX), *cells]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{table.title.translate(LATEX)}}}", r"\end{table}"]
     return "\n".join([*lines, *(f"% {note}" for note in table.notes)])
 
 

@@ -122,18 +122,14 @@ def read_clips(
     for name, part in annotated:
         if name in exclude:
             continue
-        own_file = name in files and name != part.video
-        if own_file:
-            members = [name]
-        elif part.video in files:
-            members = [part.video]
-        else:
-            members = group_members.get(part.video, [part.video])
+        source = name if name in files else part.video
+        members = [source] if source in files else group_members.get(source, [source])
         if absent := [member for member in members if member not in files]:
             missing += absent
         elif part.steps:
             member_files = tuple(files[member] for member in members)
-            clips.append(AnnotatedClip(name, member_files, part.start_s, part.end_s, tuple(part.steps), own_file))
+            own_file = source != part.video
+            clips.append(AnnotatedClip(name, member_files, part.start_s, part.end_s, part.steps, own_file))
     if not clips:
         reason = f"{len(missing)} have no features in {features}" if missing else "all are excluded or have no steps"
         raise InputError(f"{annotations}: no clips left to use ({reason})")
