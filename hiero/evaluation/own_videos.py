@@ -67,7 +67,7 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
 
 def _parse_step(step: dict[str, object]) -> AnnotatedStep:
     start_s, end_s = float(step["start_s"]), float(step["end_s"])  # type: ignore[arg-type]
-    if not (math.isfinite(start_s) and math.isfinite(end_s)) or end_s < start_s or start_s < 0:
+    if not 0 <= start_s <= end_s < math.inf:
         raise ValueError(f"a step must not run from {start_s} to {end_s} s")
     if not str(step["text"]).strip():
         raise ValueError("a step must have a text")

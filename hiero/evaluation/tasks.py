@@ -224,8 +224,7 @@ def make_questions(cases: Sequence[Case], kind: str, seed: int) -> list[ChoiceQu
     rng = np.random.default_rng(seed)
     steps = [(c, s) for c, case in enumerate(cases) for s in range(len(case.truth))]
     texts = [cases[c].truth[s].text for c, s in steps]
-    numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    text_of = np.array([numbers[text] for text in texts])
+    text_of = np.unique(texts, return_inverse=True)[1]
     case_of = np.array([c for c, _ in steps])
     out: list[ChoiceQuestion] = []
     for i, (c, s) in enumerate(steps):
