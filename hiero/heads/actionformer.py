@@ -104,8 +104,8 @@ class ConvHead(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = F.relu(norm(conv(x, mask)[0]))
-        return self.last(x, mask)[0].mT
+            x = F.relu(norm(conv(x, mask)))
+        return self.last(x, mask).mT
 
 
 class ActionFormer(nn.Module):
@@ -141,7 +141,7 @@ class ActionFormer(nn.Module):
         """Class logits, distances to start and end, mask, and (position, stride) of the moments of all levels."""
         x = torch.where(mask[..., None], self.standardise(video), 0).mT
         for conv, norm in zip(self.embed, self.norms, strict=True):
-            x = F.relu(norm(conv(x, mask)[0]))
+            x = F.relu(norm(conv(x, mask)))
         for block in self.stem:
             x, mask = block(x, mask)
         logits, distances, masks, points = [], [], [], []
