@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from hiero.data.narrated_windows import context_window
 from hiero.data.stores import FeatureStore
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy
+from hiero.evaluation.parsing import parsing
 from hiero.evaluation.results import Table, accuracy_by_kind, bootstrap_row
+from hiero.model.ensemble import HieroEnsemble
+from hiero.model.hiero import HiERO
 from hiero.storage.files import read_json
 from hiero.vectors import unit_vectors
 
@@ -36,18 +40,14 @@ class Question:
 def read_questions(path: Path) -> list[Question]:
     """Read egomcq.json as EgoVLP publishes it."""
     content = read_json(path, "; get egomcq.json from https://github.com/showlab/EgoVLP")
-    try:
-        questions = []
+    questions = []
+    with parsing(f"{path}: not a file with the questions of EgoMCQ"):
         for item in content.values():
             ordered = [item["choices"][str(i)] for i in range(len(item["choices"]))]
             choices = tuple((c["video_uid"], float(c["clip_start"]), float(c["clip_end"])) for c in ordered)
             answer = int(item["answer"])
             kind = KINDS[int(item["types"])]
             questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise InputError(
-            f"{path}: not a file with the questions of EgoMCQ ({type(error).__name__}: {error})"
-        ) from error
     if not questions:
         raise InputError(f"{path}: the file has no questions")
     return questions
@@ -97,46 +97,39 @@ def embed_clips(
     """Embed each clip as a unit vector in the space shared with text.
 
     Clips are shorter than a second, so a model sees up to `context` more segments on both sides and
-    gives the middle node. Without a model, the vector is the mean feature of the clip. Threads are off.
+    gives the middle node. Without a model, the vector is the mean feature of the clip.
     """
-    import torch
-
     model = engine.model
-    if model is None and engine.has_text:
-        return _mean_features(store, clips, progress)
-    if model is None:
+    if model is None and not engine.has_text:
         raise InputError("EgoMCQ needs text, and raw features have none; pass a model (--model) or --backbone egovlp")
-    device = next(model.parameters()).device
+    margin = 0 if model is None else context
     windows = [
-        context_window(store.num_segments(video), store.clock, start_s, end_s, context)
+        context_window(store.num_segments(video), store.clock, start_s, end_s, margin)
         for video, start_s, end_s in clips
     ]
     lengths = np.array([max(0, window.num_nodes) for window in windows])
     first_rows = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
-    out = np.zeros((len(clips), model.config.embedding_size), dtype=np.float32)
-    with torch.inference_mode():
-        for length in np.unique(lengths):  # a batch of equal lengths needs no padding
-            same_length = np.flatnonzero(lengths == length)
-            for start in range(0, len(same_length), batch_size):
-                batch = same_length[start : start + batch_size]
-                if length == 0:  # the clip is beyond the end of the video: the release uses one zero segment
-                    features = np.zeros((len(batch), 1, store.width), dtype=np.float32)
-                else:
-                    features = store.rows(first_rows[batch][:, None] + np.arange(length))
-                inputs = torch.from_numpy(features).to(device)
-                nodes = model(inputs, spacing_s=store.clock.spacing_s, threads=False)[0].features
-                out[batch] = model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()
-                progress(len(batch))
+    size = store.width if model is None else model.config.embedding_size
+    out = np.zeros((len(clips), size), dtype=np.float32)
+    for length in np.unique(lengths):  # a batch of equal lengths needs no padding
+        same_length = np.flatnonzero(lengths == length)
+        for start in range(0, len(same_length), batch_size):
+            batch = same_length[start : start + batch_size]
+            if length == 0:  # the clip is beyond the end of the video: the release uses one zero segment
+                features = np.zeros((len(batch), 1, store.width), dtype=np.float32)
+            else:
+                features = store.rows(first_rows[batch][:, None] + np.arange(length))
+            if model is None:
+                out[batch] = unit_vectors(features.mean(1))
+            else:
+                out[batch] = _embed_middle(model, features, store.clock.spacing_s)
+            progress(len(batch))
     return out
 
 
-def _mean_features(store: FeatureStore, clips: Sequence[Clip], progress: Callable[[int], None]) -> np.ndarray:
-    """Mean feature of each clip as unit vectors (N, D); zeros beyond the end of a video."""
-    out = np.zeros((len(clips), store.width), dtype=np.float32)
-    for i, (video, start_s, end_s) in enumerate(clips):
-        window = context_window(store.num_segments(video), store.clock, start_s, end_s, 0)
-        if window.num_nodes > 0:
-            rows = store.rows(store.first_row(video) + window.start + np.arange(window.num_nodes))
-            out[i] = unit_vectors(rows.astype(np.float32).mean(0))
-        progress(1)
-    return out
+@torch.inference_mode()
+def _embed_middle(model: HiERO | HieroEnsemble, features: np.ndarray, spacing_s: float) -> np.ndarray:
+    """Embed the middle node of each window, (B, T, D) → (B, E). Threads are off."""
+    inputs = torch.from_numpy(features).to(next(model.parameters()).device)
+    nodes = model(inputs, spacing_s=spacing_s, threads=False)[0].features
+    return model.embed_video(nodes[:, nodes.shape[1] // 2]).float().cpu().numpy()

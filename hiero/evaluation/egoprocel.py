@@ -14,8 +14,8 @@ import numpy as np
 
 from hiero.engine import Engine
 from hiero.evaluation.cases import read_input_features
-from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo, Task
-from hiero.evaluation.metrics import harmonic_mean, matched_accuracy, procedure_scores
+from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo
+from hiero.evaluation.metrics import ProcedureScores, harmonic_mean, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import DrawnScores, Row, Scores, Table, bootstrap_row
 from hiero.steps.clustering import cluster
@@ -106,10 +106,8 @@ def evaluate_egoprocel(
                 continue  # the main table
             count = "the true number" if true_number else f"{NUM_CLUSTERS}"
             rows = _score_methods(methods, videos, predictions, averaging, true_number, protocol)
-            for row in rows:
-                row.scores = {name: row.scores[name] for name in row.scores if name.startswith("mean")}
-                row.intervals = {name: row.intervals[name] for name in row.intervals if name.startswith("mean")}
-            tables.append(Table(f"EgoProceL, protocol: {protocol.name}, K = {count}, {averaging.name}", rows))
+            means = [row.select("mean") for row in rows]
+            tables.append(Table(f"EgoProceL, protocol: {protocol.name}, K = {count}, {averaging.name}", means))
     return [*tables, *_detail_tables(videos, predictions, methods[0].name, protocol)]
 
 
@@ -163,25 +161,25 @@ def score(
     protocol: Protocol = CORRECTED,
 ) -> dict[str, float]:
     """precision, recall, F1 and IoU of a video in 0 … 1; there is no IoU with all frames pooled."""
-    truth = video.labels(protocol.truncated_rates)
     if averaging.all_frames:
-        accuracy = matched_accuracy(predicted, truth)
+        accuracy = matched_accuracy(predicted, video.labels(protocol.truncated_rates))
         return {"precision": accuracy, "recall": accuracy, "F1": accuracy}
-    scores = procedure_scores(
-        predicted,
-        truth,
-        per_step=averaging.per_step,
-        skip_background=not averaging.background,
-        num_steps=_num_labels(video.task, truth),
-        num_clusters=num_clusters,
-    )
+    scores = _match_key_steps(predicted, video, averaging, num_clusters, protocol)
     f1 = scores.mean_f1 if averaging.mean_f1 else scores.f1
     return {"precision": scores.precision, "recall": scores.recall, "F1": f1, "IoU": scores.iou}
 
 
-def _num_labels(task: Task, truth: np.ndarray) -> int:
-    """Number of key-steps plus background; annotations may have more key-steps than the task defines."""
-    return max(task.num_steps, int(truth.max())) + 1
+def _match_key_steps(
+    predicted: np.ndarray, video: EgoProceLVideo, averaging: Averaging, num_clusters: int, protocol: Protocol
+) -> ProcedureScores:
+    return procedure_scores(
+        predicted,
+        video.labels(protocol.truncated_rates),
+        per_step=averaging.per_step,
+        skip_background=not averaging.background,
+        num_steps=video.task.num_steps + 1,  # with background
+        num_clusters=num_clusters,
+    )
 
 
 def _score_methods(
@@ -256,8 +254,7 @@ def _detail_tables(
             scores = score(predicted, video, MAIN, NUM_CLUSTERS, protocol)
             task_scores.append(scores)
             video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * scores[name] for name in scores}))
-            truth = video.labels(protocol.truncated_rates)
-            matched = procedure_scores(predicted, truth, num_steps=_num_labels(task, truth), num_clusters=NUM_CLUSTERS)
+            matched = _match_key_steps(predicted, video, MAIN, NUM_CLUSTERS, protocol)
             for step, scores in matched.key_steps.items():
                 step_scores.setdefault(step, []).append(scores)
         means = _percent_means(task_scores, task_scores[0])

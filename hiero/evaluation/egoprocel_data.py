@@ -17,6 +17,7 @@ import numpy as np
 
 from hiero.data.features import find_features
 from hiero.errors import InputError
+from hiero.evaluation.parsing import parsing
 
 EGO_CAMERA = "7150991"  # the head-mounted camera among the five of CMU-MMAC
 ADDRESS = "https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning"
@@ -93,17 +94,14 @@ def frame_labels(key_steps: Sequence[KeyStep], fps: float, num_frames: int) -> n
 def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
     """Read the key-steps of a csv file. Each name starts with its number: "1 …" or "1. …"."""
     key_steps = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for line_number, cells in enumerate(csv.reader(file), start=1):
-                if not any(cell.strip() for cell in cells):
-                    continue
-                number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
-                if number is None:
-                    raise InputError(f'{path}: line {line_number} has no key-step number; expected start,end,"1 name"')
-                key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
-    except (OSError, ValueError, OverflowError, csv.Error) as error:
-        raise InputError(f"{path}: not a list of key-steps ({error})") from error
+    with parsing(f"{path}: not a list of key-steps"), path.open(encoding="utf-8-sig", newline="") as file:
+        for line_number, cells in enumerate(csv.reader(file), start=1):
+            if not any(cell.strip() for cell in cells):
+                continue
+            number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
+            if number is None:
+                raise InputError(f'{path}: line {line_number} has no key-step number; expected start,end,"1 name"')
+            key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
     return tuple(key_steps)
 
 
@@ -168,12 +166,11 @@ def video_name(annotation: Path) -> str:
 
 def read_rates(path: Path) -> dict[str, Rate]:
     """Read the frame rates of a csv file with the columns video, fps, frames."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
-        return {row[0]: (float(row[1]), int(row[2])) for row in rows}
-    except (OSError, ValueError, IndexError, OverflowError, csv.Error) as error:
-        raise InputError(f"{path}: not a list of frame rates, expected video,fps,frames ({error})") from error
+    problem = f"{path}: not a list of frame rates, expected video,fps,frames"
+    with parsing(problem), path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
+        rates = {row[0]: (float(row[1]), int(row[2])) for row in rows}
+    return rates
 
 
 def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:

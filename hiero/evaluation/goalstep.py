@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.cases import AnnotatedVideo, Case, TextEmbeddings, case_owners, read_input_features
 from hiero.evaluation.metrics import fit_probe, top_hits
+from hiero.evaluation.parsing import parsing
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
 from hiero.storage.files import read_json, read_lines
@@ -27,50 +30,46 @@ from hiero.types import AnnotatedStep, Clock
 
 NUM_LABELS = 514  # labels of the whole taxonomy
 GROUP_PREFIX = "grp-"
+Result = TypeVar("Result")
 NARRATOR = "#C C "  # stands for the camera wearer in narrations of Ego4D
 
 
 def read_grounding(path: Path, prefix: str = NARRATOR) -> list[AnnotatedVideo]:
-    """Read the queries of the step-grounding task, in the layout of NLQ."""
-    return [annotation for _, annotation in read_queries(path, prefix)]
+    """Read the queries of the step-grounding task, in the layout of NLQ or of goalstep_{train,val}.json."""
+    return [part for _, part in read_queries(path, prefix)]
 
 
 def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo]]:
-    """Read the clips of an NLQ-like file, each with its name. Queries without a text are left out."""
-    clips = []
-    for video in _read_videos(path):
-        with _name_video_in_errors(path, video):
-            for clip in video["clips"] if "clips" in video else [_as_clip(video)]:
-                steps = []
-                for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
-                    # NLQ gives times in the clip and in the video. Step grounding gives only the
-                    # time in the video, but calls it that in the clip.
-                    timeline = "video" if "video_start_sec" in query else "clip"
-                    if query.get("query"):
-                        start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
-                        steps.append(AnnotatedStep(start_s, end_s, prefix + query["query"]))
-                part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
-                name = clip.get("clip_uid", video["video_uid"])
-                clips.append((name, AnnotatedVideo(video["video_uid"], tuple(steps), *part_s)))
-    return clips
+    """Read the clips of a file in the layout of NLQ, each with its name. Queries without a text are left out.
+
+    A video of goalstep_{train,val}.json is one clip, and the descriptions of its segments are the queries.
+    """
+
+    def read_clips(video: dict[str, Any]) -> list[tuple[str, AnnotatedVideo]]:
+        if "clips" in video:
+            parts = [_read_clip(video["video_uid"], clip) for clip in video["clips"]]
+        else:
+            parts = [(video["video_uid"], _read_segments(video, lambda each: each["step_description"].strip()))]
+        clips = []
+        for name, part in parts:
+            steps = [replace(step, text=prefix + step.text) for step in part.steps if step.text]
+            clips.append((name, replace(part, steps=tuple(steps))))
+        return clips
+
+    return list(chain.from_iterable(_read_videos(path, read_clips)))
 
 
-def _as_clip(video: dict[str, Any]) -> dict[str, Any]:
-    """Convert a video of goalstep_{train,val}.json to the layout of NLQ: one clip with a query for each segment."""
-    queries = [
-        {
-            "clip_start_sec": segment["start_time"],
-            "clip_end_sec": segment["end_time"],
-            "query": segment["step_description"].strip(),
-        }
-        for segment in _walk(video["segments"])
-    ]
-    return {
-        "clip_uid": video["video_uid"],
-        "video_start_sec": video["start_time"],
-        "video_end_sec": video["end_time"],
-        "annotations": [{"language_queries": queries}],
-    }
+def _read_clip(video: str, clip: dict[str, Any]) -> tuple[str, AnnotatedVideo]:
+    steps = []
+    for query in (query for annotation in clip["annotations"] for query in annotation["language_queries"]):
+        # NLQ gives times in the clip and in the video. Step grounding gives only the time in the
+        # video, but calls it that in the clip.
+        timeline = "video" if "video_start_sec" in query else "clip"
+        if query.get("query"):
+            start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
+            steps.append(AnnotatedStep(start_s, end_s, query["query"]))
+    part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
+    return clip.get("clip_uid", video), AnnotatedVideo(video, tuple(steps), *part_s)
 
 
 def _walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -82,16 +81,16 @@ def _walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def read_steps(path: Path) -> list[AnnotatedVideo]:
     """Read all steps and substeps of goalstep_{train,val}.json; the text of each is its category."""
-    annotated = []
-    for video in _read_videos(path):
-        with _name_video_in_errors(path, video):
-            steps = tuple(
-                AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), segment["step_category"])
-                for segment in _walk(video["segments"])
-            )
-            part_s = float(video["start_time"]), float(video["end_time"])
-            annotated.append(AnnotatedVideo(video["video_uid"], steps, *part_s))
-    return annotated
+    return _read_videos(path, lambda video: _read_segments(video, itemgetter("step_category")))
+
+
+def _read_segments(video: dict[str, Any], to_text: Callable[[dict[str, Any]], str]) -> AnnotatedVideo:
+    """A video of goalstep_{train,val}.json with a step for each segment."""
+    steps = [
+        AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), to_text(segment))
+        for segment in _walk(video["segments"])
+    ]
+    return AnnotatedVideo(video["video_uid"], tuple(steps), float(video["start_time"]), float(video["end_time"]))
 
 
 def label_text(category: str) -> str:
@@ -101,13 +100,11 @@ def label_text(category: str) -> str:
 
 def read_groups(path: Path) -> dict[str, list[str]]:
     """Read goalstep_video_groups.tsv: the videos of each group by its name, `grp-` and the first video."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t"))
-        groups = [ast.literal_eval(row["video_group"]) for row in rows]
-        return {GROUP_PREFIX + group[0]: [str(video) for video in group] for group in groups}
-    except (OSError, KeyError, ValueError, SyntaxError, TypeError, IndexError, RecursionError, csv.Error) as error:
-        raise InputError(f"{path}: not the list of video groups of Goal-Step ({error})") from error
+    problem = f"{path}: not the list of video groups of Goal-Step"
+    with parsing(problem), path.open(encoding="utf-8", newline="") as file:
+        groups = [ast.literal_eval(row["video_group"]) for row in csv.DictReader(file, delimiter="\t")]
+        members = {GROUP_PREFIX + group[0]: [str(video) for video in group] for group in groups}
+    return members
 
 
 def read_goalstep_cases(
@@ -187,18 +184,14 @@ def segment_means(cases: Sequence[Case], source: str) -> np.ndarray:
     return np.stack(means)
 
 
-def _read_videos(path: Path) -> list[dict[str, Any]]:
+def _read_videos(path: Path, read: Callable[[dict[str, Any]], Result]) -> list[Result]:
+    """Read each video of an annotation file. Errors name the file and the video."""
     content = read_json(path, "; get the annotations from https://github.com/facebookresearch/ego4d-goalstep")
     if not isinstance(content, dict) or not isinstance(content.get("videos"), list) or not content["videos"]:
         raise InputError(f"{path}: not an annotation file of Goal-Step; it must have a list of videos")
-    return content["videos"]
-
-
-@contextmanager
-def _name_video_in_errors(path: Path, video: Any) -> Iterator[None]:
-    """Name the file and the video in errors about its annotations."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    out = []
+    for video in content["videos"]:
         name = video.get("video_uid", "?") if isinstance(video, dict) else "?"
-        raise InputError(f"{path}: {name} cannot be read ({type(error).__name__}: {error})") from error
+        with parsing(f"{path}: {name} cannot be read"):
+            out.append(read(video))
+    return out

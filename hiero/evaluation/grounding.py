@@ -7,7 +7,7 @@ each run. Baselines change one or two of these choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -15,19 +15,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
-from hiero.evaluation.metrics import mean_first_iou, query_hits
+from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
-from hiero.steps.clustering import cluster
+from hiero.steps.clustering import equal_parts
 from hiero.steps.grounding import LENGTHS_S, align_in_order, nms, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
 from hiero.vectors import unit_vectors
 
 STEP_GROUNDING = "Step grounding"
-RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")
+RECALLS = ("R1@.3", "R5@.3", "R1@.5", "R5@.5")  # in the order of `query_hits`
 RELEASE_RANKS = (1, 3, 5)  # ranks that the released script prints
 RELEASE_THRESHOLDS = (0.3, 0.5, 0.01)
-SimilarityCache = dict[tuple[int, ...], np.ndarray]  # similarities by the ids of the evidence
 NUM_SPANS = 5  # answers to each text
 KAPPA = 0.05  # temperature of the cut into threads
 PART_S = 60.0  # usual length of a step, for baselines that need a number of parts
@@ -66,47 +65,39 @@ def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
     return GROUNDING_METHODS if options.baselines else GROUNDING_METHODS[:2]
 
 
-GroundedCase = tuple[list[list[np.ndarray] | None], list[np.ndarray]]
-"""The best spans of each text by each method (None without evidence), and one span for each text in order."""
+GroundedCase = list[list[np.ndarray] | None]
+"""The best spans of each text in seconds: by each method, None without evidence, and last in their order."""
 
 
 def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> CaseTask[GroundedCase]:
     """Recall of the best span and of the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
+    names = [*(method.name for method in chosen_methods(options)), "HiERO, all queries in their order"]
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
-        for i, method in enumerate(chosen_methods(options)):
-            answers = [answer for by_method, _ in grounded if (answer := by_method[i]) is not None]
+        for i, name in enumerate(names):
+            answers = [answer for by_method in grounded if (answer := by_method[i]) is not None]
             if len(answers) == len(grounded):
-                predicted = [spans for answer in answers for spans in answer]
-                rows.append(_recall_row(method.name, predicted, truth, owner, options))
-        predicted = [span for _, in_order in grounded for span in in_order]
-        row = _recall_row("HiERO, all queries in their order", predicted, truth, owner, options)
-        row.scores = {name: value for name, value in row.scores.items() if name.startswith("R1")}
-        row.intervals = {name: row.intervals[name] for name in row.scores if name in row.intervals}
+                hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
+                rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
+        rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
         note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
-        return [Table(STEP_GROUNDING, [*rows, row], [*unnamed_classes_note(cases, options), note])]
+        return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
 
     return CaseTask(partial(_ground_case, embeddings=embeddings, options=options), tabulate)
 
 
 def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> GroundedCase:
-    cache: SimilarityCache = {}
-    by_method = [_ground_by_method(case, method, embeddings, options, cache) for method in chosen_methods(options)]
-    return by_method, ground_in_order(case, embeddings, options)
-
-
-def _ground_by_method(
-    case: Case, method: Method, embeddings: TextEmbeddings, options: EvalOptions, cache: SimilarityCache
-) -> list[np.ndarray] | None:
-    """The best spans of each text in seconds; None if the method cannot compare these features with text."""
-    if method is THREAD_RUNS and options.protocol is not None:
-        return ground_by_runs(case, embeddings, options).spans_s
-    similarity = method_similarity(case, method, case.texts, embeddings, options, cache)
-    if similarity is None:
-        return None
-    return [case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)]
+    answers: GroundedCase = []
+    for method, similarity in compare_texts(case, chosen_methods(options), case.texts, embeddings, options):
+        if method is THREAD_RUNS and options.protocol is not None:
+            answers.append(ground_by_runs(case, embeddings, options).spans_s)
+        elif similarity is None:
+            answers.append(None)
+        else:
+            answers.append([case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)])
+    return [*answers, ground_in_order(case, embeddings, options)]
 
 
 class RunAnswers(NamedTuple):
@@ -134,15 +125,9 @@ def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: Ev
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
     predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
     names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
-    values = [
-        [
-            *query_hits([spans], true[None], RELEASE_THRESHOLDS, RELEASE_RANKS).flatten(),
-            mean_first_iou([spans], true[None]),
-        ]
-        for spans, true in zip(predicted, truth, strict=True)
-    ]
-    scores = weighted_means(np.array(values), owner, [*names, "mIoU"])
-    return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, int(owner.max()) + 1, options.num_draws)])
+    hits = query_hits(predicted, truth, RELEASE_THRESHOLDS, RELEASE_RANKS).reshape(len(truth), -1)
+    scores = weighted_means(np.column_stack([hits, first_iou(predicted, truth)]), owner, [*names, "mIoU"])
+    return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, len(cases), options.num_draws)])
 
 
 def summarise_grounding(table: Table) -> dict[str, Scores]:
@@ -183,38 +168,30 @@ def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.nda
         rng = np.random.default_rng(options.random_state)
         edges = np.sort(rng.choice(np.arange(1, num_nodes), min(num_parts - 1, num_nodes - 1), replace=False))
         return np.stack([[0, *edges], [*edges, num_nodes]], axis=1)
-    x = case.vectors(method.on)
     if method.candidates == "equal-parts":
-        return label_runs(cluster(x, num_parts, method.candidates))
-    labels = case.cluster(x, method.on, options.num_threads, method.candidates, KAPPA, options.random_state)
+        return label_runs(equal_parts(case.video.nodes, num_parts))
+    labels = case.cluster(method.on, options.num_threads, method.candidates, KAPPA, options.random_state)
     return label_runs(labels, options.min_nodes)
 
 
-def method_similarity(
-    case: Case,
-    method: Method,
-    texts: Sequence[str],
-    embeddings: TextEmbeddings,
-    options: EvalOptions,
-    cache: SimilarityCache | None = None,
-) -> np.ndarray | None:
-    """Similarity of each text with each node (Q, T), or None if there is no evidence to compare with.
-
-    The cache belongs to one case and one list of texts: several methods share their evidence.
-    """
-    if method.evidence == "none":
-        return np.random.default_rng(options.random_state).normal(size=(len(texts), len(case.video.nodes)))
-    parts = {"all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
-    evidence = parts[method.evidence]
-    if method.evidence == "class names" and not evidence and method.candidates != "windows":
-        evidence = case.node_evidence  # classes without names: use the evidence of the model
-    if not evidence:
-        return None
-    cache = {} if cache is None else cache
-    key = tuple(id(part) for part in evidence)
-    if key not in cache:
-        cache[key] = text_similarity(evidence, *embeddings(texts))
-    return cache[key]
+def compare_texts(
+    case: Case, methods: Sequence[Method], texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
+) -> Iterator[tuple[Method, np.ndarray | None]]:
+    """For each method, the similarity of each text with each node (Q, T), or None without evidence."""
+    parts = {"none": [], "all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
+    similarities: dict[tuple[int, ...], np.ndarray] = {}  # by the ids of the evidence, which methods share
+    for method in methods:
+        evidence = parts[method.evidence]
+        if method.evidence == "class names" and not evidence and method.candidates != "windows":
+            evidence = case.node_evidence  # classes without names: use the evidence of the model
+        key = tuple(id(part) for part in evidence)
+        if evidence and key not in similarities:
+            similarities[key] = text_similarity(evidence, *embeddings(texts))
+        if method.evidence == "none":
+            rng = np.random.default_rng(options.random_state)
+            yield method, rng.normal(size=(len(texts), len(case.video.nodes)))
+        else:
+            yield method, similarities.get(key)
 
 
 def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions) -> list[np.ndarray]:
@@ -232,16 +209,12 @@ def best_spans(case: Case, method: Method, similarity: np.ndarray, options: Eval
 def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> list[np.ndarray]:
     """One span in seconds for each annotated text, placed together in the order of the annotations."""
     order = np.argsort(case.spans_s[:, 0], kind="stable")
-    similarity = method_similarity(case, GROUNDING_METHODS[0], [case.texts[i] for i in order], embeddings, options)
+    texts = [case.texts[i] for i in order]
+    ((_, similarity),) = compare_texts(case, GROUNDING_METHODS[:1], texts, embeddings, options)
     if similarity is None or len(order) > similarity.shape[1]:
         return [np.zeros((0, 2))] * len(order)
     spans = dict(zip(order.tolist(), align_in_order(similarity, case.video.clock.spacing_s), strict=True))
     return [case.to_seconds(np.array([spans[i]])) for i in range(len(order))]
-
-
-def recall_hits(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
-    """Whether each query is found, (Q, 4) of 0 and 1 in the order of RECALLS."""
-    return query_hits(predicted, truth).reshape(len(truth), -1).astype(float)
 
 
 def unnamed_classes_note(cases: Sequence[Case], options: EvalOptions) -> list[str]:
@@ -252,10 +225,3 @@ def unnamed_classes_note(cases: Sequence[Case], options: EvalOptions) -> list[st
         "The classes of these features have no names: spans of raw features and equal parts are ranked by the nodes "
         "of the model, and there is no row for the text of each second."
     ]
-
-
-def _recall_row(
-    name: str, predicted: Sequence[np.ndarray], truth: np.ndarray, owner: np.ndarray, options: EvalOptions
-) -> Row:
-    hits = recall_hits(predicted, truth)
-    return bootstrap_row(name, weighted_means(hits, owner, RECALLS), int(owner.max()) + 1, options.num_draws)

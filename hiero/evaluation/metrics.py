@@ -52,11 +52,11 @@ def query_hits(
     return np.stack([best[:, [k - 1 for k in top]] > threshold for threshold in thresholds], axis=1)
 
 
-def mean_first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> float:
-    """Ego4D's mIoU: the mean over queries of the IoU of their first span."""
+def first_iou(predicted: Sequence[np.ndarray], truth: np.ndarray) -> np.ndarray:
+    """IoU of the first span of each query, (Q,). The mean is Ego4D's mIoU."""
     # Summing at most one span gives zeros for a query without spans.
     first = np.array([np.asarray(spans, dtype=float).reshape(-1, 2)[:1].sum(0) for spans in predicted])
-    return float(interval_iou(first, np.asarray(truth, dtype=float)).mean())
+    return interval_iou(first, np.asarray(truth, dtype=float))
 
 
 # Procedure learning
@@ -154,9 +154,6 @@ class Detections:
     labels: np.ndarray
     scores: np.ndarray
 
-    def __getitem__(self, indices: np.ndarray | list[int]) -> Detections:
-        return Detections(self.spans[indices].reshape(-1, 2), self.labels[indices], self.scores[indices])
-
 
 @dataclass(frozen=True)
 class ClassMatches:
@@ -233,8 +230,6 @@ def mean_average_precision(matched: Mapping[int, ClassMatches], weights: np.ndar
 def _match_spans(true: np.ndarray, predicted: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
     """Which predicted spans (P, 2), best first, find a true span (N, 2): (P, thresholds)."""
     hits = np.zeros((len(predicted), len(thresholds)))
-    if not len(true) or not len(predicted):
-        return hits
     overlap = np.minimum(predicted[:, None, 1], true[None, :, 1]) - np.maximum(predicted[:, None, 0], true[None, :, 0])
     overlap = np.maximum(overlap, 0)
     lengths = (predicted[:, 1] - predicted[:, 0])[:, None] + (true[:, 1] - true[:, 0])[None]
@@ -255,7 +250,7 @@ def _drop_repeated(truth: Detections) -> Detections:
     for i, (start_s, end_s) in enumerate(truth.spans):
         if end_s - start_s >= SAME_SPAN_S and not same[i, indices].any():
             indices.append(i)
-    return truth[indices]
+    return Detections(truth.spans[indices].reshape(-1, 2), truth.labels[indices], truth.scores[indices])
 
 
 # Linear probe

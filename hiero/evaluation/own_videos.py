@@ -33,6 +33,7 @@ from hiero.evaluation.cases import (
 )
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.many_recordings import many_recordings_task
+from hiero.evaluation.parsing import parsing
 from hiero.evaluation.results import Report, Table
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
 from hiero.storage.files import read_json, read_lines
@@ -66,7 +67,7 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
 
 def _parse_step(step: dict[str, object]) -> AnnotatedStep:
     start_s, end_s = float(step["start_s"]), float(step["end_s"])  # type: ignore[arg-type]
-    if not (math.isfinite(start_s) and math.isfinite(end_s)) or end_s < start_s or start_s < 0:
+    if not 0 <= start_s <= end_s < math.inf:
         raise ValueError(f"a step must not run from {start_s} to {end_s} s")
     if not str(step["text"]).strip():
         raise ValueError("a step must have a text")
@@ -245,9 +246,7 @@ def _no_text_table(task: str, results: list[None]) -> list[Table]:
 
 def annotations_to_dicts(path: Path) -> dict[str, list[dict[str, Any]]]:
     """The annotated steps of each video, as they can be sent as JSON."""
-    try:
+    with parsing(f"{path}: annotations cannot be read"):
         videos = {video.video: [asdict(step) for step in video.steps] for video in read_annotations(path)}
         json.dumps(videos, ensure_ascii=False).encode()  # fails for text that is not valid
-    except (OverflowError, RecursionError, UnicodeEncodeError) as error:
-        raise InputError(f"{path}: annotations cannot be read ({error})") from error
     return videos

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,9 +29,8 @@ from hiero.errors import InputError
 from hiero.evaluation.results import Report, Row, Table
 from hiero.storage import weights
 from hiero.storage.cache import content_key
-from hiero.storage.files import home
+from hiero.storage.files import ASSETS, home
 
-TABLES = Path(__file__).parent.parent / "assets" / "tables.toml"
 BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
 RAW = "raw"  # name of a run without a model: backbone features and their text tower
 ENRICHED = "hiero-"  # prefix of features that went through a model
@@ -55,7 +54,7 @@ class TableResult:
 @cache
 def definitions() -> dict[str, Any]:
     """The content of tables.toml: `tables`, and the command that creates each of the `models`."""
-    return tomllib.loads(TABLES.read_text(encoding="utf-8"))
+    return tomllib.loads((ASSETS / "tables.toml").read_text(encoding="utf-8"))
 
 
 def table_names() -> list[str]:
@@ -79,9 +78,7 @@ def make_table(
         for run in entry.get("ours", ()):
             if run["model"] != RAW:
                 train_seeds(run["model"], data, models, num_seeds, log)
-            if reports := _reports(run, data, models, runs, result, log):
-                rows = [select_row(report, run) for report in reports]
-                add_scores(ours, rows, run.get("pick") or {c: c for c in columns})
+            add_scores(ours, _reports(run, data, models, runs, result, log), run, columns)
         if "statistics" in entry:
             ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
         if "parameters" in entry:
@@ -143,13 +140,6 @@ def text_tower(run: Run) -> str:
     return BACKBONE_NAMES.get(backbone, backbone)
 
 
-def _model_source(run: Run, data: Path, models: Path) -> str:
-    """The command that creates the model of a run."""
-    command: str = definitions()["models"][run["model"]]
-    address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
-    return command.replace("MODELS", str(models)).replace("DATA", str(data)) + address
-
-
 def seed_folders(models: Path, name: str) -> list[Path]:
     """Existing folders of a model: its seeds, or else the folder without a seed."""
     seeds = sorted(models.glob(f"{name}-seed*"))
@@ -164,9 +154,8 @@ def _read_or_run(run: Run, models: list[Path], data: Path, runs: Path, result: T
         if absent := [path for path in needed if not path.exists()]:
             result.wanted += [f"{path}: {needed[path]}" for path in absent]
             return None
-        command = ["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]
         # In its own process, so that the report records the command.
-        _run_hiero([*command, *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
+        _run_hiero([*run_command(run), *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
     report = Report.load(file)
     result.commands.append(report.command)
     return report
@@ -180,6 +169,10 @@ def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) 
         if (model / "model.safetensors").is_file():
             digest.update(content_key(model / "model.safetensors").encode())
     return runs / f"{run['eval']}-{name}-{digest.hexdigest()[:DIGEST_LENGTH]}.json"
+
+
+def run_command(run: Run) -> list[str]:
+    return ["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]
 
 
 def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
@@ -219,12 +212,13 @@ def select_row(report: Report, run: Run) -> Row:
     raise InputError(f"the report of {report.command} has no row {method}; delete the report to run it again")
 
 
-def add_scores(ours: Row, rows: list[Row], pick: dict[str, str]) -> None:
-    """Add the mean over seeds of each picked column.
+def add_scores(ours: Row, reports: Sequence[Report], run: Run, columns: Sequence[str]) -> None:
+    """Add the mean over the reports of all seeds for each column, or for those that the run picks.
 
     With one seed, the interval is that over videos; with several, the mean ± two standard deviations.
     """
-    for column, name in pick.items():
+    rows = [select_row(report, run) for report in reports]
+    for column, name in run.get("pick", {c: c for c in columns}).items():
         values = [row.scores[name] for row in rows if name in row.scores]
         if not values:
             continue
@@ -274,7 +268,9 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
         needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
     else:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
-        needed = {folders[0]: _model_source(run, data, models)}
+        command = definitions()["models"][run["model"]]
+        address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
+        needed = {folders[0]: command.replace("MODELS", str(models)).replace("DATA", str(data)) + address}
     return needed | run_arguments(run, [models / run["model"]], data)[1]
 
 

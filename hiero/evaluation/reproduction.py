@@ -27,7 +27,7 @@ from hiero.evaluation.paper_tables import (
     count_annotations,
     definitions,
     run_arguments,
-    select_row,
+    run_command,
     table_names,
 )
 from hiero.evaluation.released_files import FOLDERS, JOINED_TOWER, TOWER_FILES, ReleasedFiles, link
@@ -163,8 +163,7 @@ class Reproduction:
         models = [Path(RAW)] if run["model"] == RAW else [self.files.path(target) for target in self.files.models(run)]
         parts = [str(run[key]) for key in ("eval", "model", "backbone", "data", "protocol", "context") if key in run]
         target = f"RUNS/{'-'.join(parts).replace('/', '-')}.json"
-        command = ["head", "eval"] if run["eval"] == "head" else ["eval", run["eval"]]
-        arguments = [*command, *run_arguments(run, models, self.files.path("DATA/"))[0]]
+        arguments = [*run_command(run), *run_arguments(run, models, self.files.path("DATA/"))[0]]
         output = ["-o", str(self.files.path(target))]
         return [*jobs, self._job(target, [*arguments, *output], self.files.run_inputs(run))]
 
@@ -203,7 +202,7 @@ class Reproduction:
                 if job.target in self.failures:
                     failed.append(self.failures[job.target])
                 elif report is not None and self.is_finished(job):
-                    add_scores(ours, [select_row(report, run)], run.get("pick") or {c: c for c in columns})
+                    add_scores(ours, [report], run, columns)
                     runs[report.command] = {"settings": report.settings, "missing_videos": report.missing}
                     if run["eval"] == "egoprocel" and (num_videos := report.settings["videos"]) < NUM_VIDEOS:
                         notes[f"Ours: {num_videos} of {NUM_VIDEOS} videos, and means of their data sets."] = None

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hiero.errors import InputError
+from hiero.evaluation.parsing import parsing
 from hiero.storage.files import parse_json, write_text
 
 Scores = dict[str, float]
 # Maps the weight of each video in each bootstrap draw, (D, V), to scores of the draws, (D,) each.
 DrawnScores = Callable[[np.ndarray], dict[str, np.ndarray]]
 INTERVAL_PERCENTILES = (2.5, 97.5)
+LATEX = str.maketrans({"\\": r"\textbackslash{}", "Δ": r"$\Delta$", "α": r"$\alpha$", "β": r"$\beta$"})
+LATEX |= {ord(character): f"\\{character}" for character in "&%$#_{}"}
 
 
 @dataclass
@@ -27,6 +29,12 @@ class Row:
     method: str
     scores: Scores
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def select(self, prefix: str) -> Row:
+        """The row with the scores whose names begin with a prefix."""
+        names = [name for name in self.scores if name.startswith(prefix)]
+        intervals = {name: self.intervals[name] for name in names if name in self.intervals}
+        return Row(self.method, {name: self.scores[name] for name in names}, intervals)
 
 
 @dataclass
@@ -63,13 +71,12 @@ class Report:
     @classmethod
     def load(cls, path: Path) -> Report:
         """Read a saved report. Raises InputError if the file is not a report."""
-        try:
+        with parsing(f"{path}: not a report of hiero eval"):
             document = parse_json(path.read_text(encoding="utf-8"))
             tables = [Table(t["title"], [Row(**row) for row in t["rows"]], t["notes"]) for t in document["tables"]]
-            names = ("benchmark", "command", "settings", "missing")
-            return cls(tables=tables, summary=document.get("summary", {}), **{name: document[name] for name in names})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not a report of hiero eval ({error})") from error
+            fields = {name: document[name] for name in ("benchmark", "command", "settings", "missing")}
+            report = cls(tables=tables, summary=document.get("summary", {}), **fields)
+        return report
 
 
 def bootstrap_row(
@@ -133,18 +140,12 @@ def as_markdown(table: Table, intervals: bool = True) -> str:
 
 def as_latex(table: Table) -> str:
     """Format a table as LaTeX (booktabs): its title becomes the caption, notes become comments."""
-
-    def escape(text: str) -> str:
-        for character in "\\&%$#_{}":
-            text = text.replace(character, "\\textbackslash{}" if character == "\\" else f"\\{character}")
-        return text.replace("Δ", "$\\Delta$").replace("α", "$\\alpha$").replace("β", "$\\beta$")
-
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}", r"\toprule"]
-    lines += [" & ".join(["", *map(escape, table.columns)]) + r" \\", r"\midrule"]
+    lines += [" & ".join(["", *(name.translate(LATEX) for name in table.columns)]) + r" \\", r"\midrule"]
     for row in table.rows:
         cells = [format_cell(row, column, False).replace("–", "--") for column in table.columns]
-        lines.append(" & ".join([escape(row.method), *cells]) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{escape(table.title)}}}", r"\end{table}"]
+        lines.append(" & ".join([row.method.translate(LATEX), *cells]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{table.title.translate(LATEX)}}}", r"\end{table}"]
     return "\n".join([*lines, *(f"% {note}" for note in table.notes)])
 
 

@@ -12,10 +12,9 @@ from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings
 from hiero.evaluation.grounding import (
     GROUNDING_METHODS,
     Method,
-    SimilarityCache,
     chosen_methods,
+    compare_texts,
     find_candidates,
-    method_similarity,
     unnamed_classes_note,
 )
 from hiero.evaluation.metrics import (
@@ -97,13 +96,12 @@ def _score(
     used = truth > 0 if remove_background else np.ones(len(truth), dtype=bool)
     truth = truth[used]
     num = num_clusters or len(set(truth[truth > 0].tolist()))
-    nodes = case.vectors(source)[used]
     if source == "segmentation features":
-        labels = pieces(nodes, num, length_prior=case.video.length_prior)
+        labels = pieces(case.vectors(source)[used], num, length_prior=case.video.length_prior)
     elif remove_background:
-        labels = cluster(nodes, num, algorithm, kappa=KAPPA, random_state=options.random_state)
+        labels = cluster(case.vectors(source)[used], num, algorithm, kappa=KAPPA, random_state=options.random_state)
     else:
-        labels = case.cluster(nodes, source, num, algorithm, KAPPA, options.random_state)
+        labels = case.cluster(source, num, algorithm, KAPPA, options.random_state)
     scores = procedure_scores(labels, truth)
     return [scores.f1, scores.iou, scores.precision, scores.recall, matched_accuracy(labels, truth)]
 
@@ -140,10 +138,8 @@ def _detect(
     case: Case, taxonomy: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
 ) -> list[Detections | None]:
     """The spans that each method labels; None if it cannot compare these features with text."""
-    cache: SimilarityCache = {}
     by_method: list[Detections | None] = []
-    for method in chosen_methods(options):
-        similarity = method_similarity(case, method, taxonomy, embeddings, options, cache)
+    for method, similarity in compare_texts(case, chosen_methods(options), taxonomy, embeddings, options):
         if similarity is None:
             by_method.append(None)
             continue
@@ -218,10 +214,9 @@ def _compare(
     case: Case, texts: Sequence[str], methods: Sequence[Method], embeddings: TextEmbeddings, options: EvalOptions
 ) -> list[np.ndarray | None]:
     """Similarity of all texts with the steps of a case by each method, (Q, S) or None."""
-    cache: SimilarityCache = {}
     spans = np.array([case.to_nodes(span) for span in case.spans_s])
-    rows = [method_similarity(case, method, texts, embeddings, options, cache) for method in methods]
-    return [None if similarity is None else span_means(similarity, spans) for similarity in rows]
+    compared = compare_texts(case, methods, texts, embeddings, options)
+    return [None if similarity is None else span_means(similarity, spans) for _, similarity in compared]
 
 
 def make_questions(cases: Sequence[Case], kind: str, seed: int) -> list[ChoiceQuestion]:
@@ -229,8 +224,7 @@ def make_questions(cases: Sequence[Case], kind: str, seed: int) -> list[ChoiceQu
     rng = np.random.default_rng(seed)
     steps = [(c, s) for c, case in enumerate(cases) for s in range(len(case.truth))]
     texts = [cases[c].truth[s].text for c, s in steps]
-    numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    text_of = np.array([numbers[text] for text in texts])
+    text_of = np.unique(texts, return_inverse=True)[1]
     case_of = np.array([c for c, _ in steps])
     out: list[ChoiceQuestion] = []
     for i, (c, s) in enumerate(steps):

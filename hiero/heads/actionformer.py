@@ -104,8 +104,8 @@ class ConvHead(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = F.relu(norm(conv(x, mask)[0]))
-        return self.last(x, mask)[0].mT
+            x = F.relu(norm(conv(x, mask)))
+        return self.last(x, mask).mT
 
 
 class ActionFormer(nn.Module):
@@ -141,21 +141,19 @@ class ActionFormer(nn.Module):
         """Class logits, distances to start and end, mask, and (position, stride) of the moments of all levels."""
         x = torch.where(mask[..., None], self.standardise(video), 0).mT
         for conv, norm in zip(self.embed, self.norms, strict=True):
-            x = F.relu(norm(conv(x, mask)[0]))
+            x = F.relu(norm(conv(x, mask)))
         for block in self.stem:
             x, mask = block(x, mask)
-        levels = [(x, mask)]
-        for block in self.branch:
-            x, mask = block(x, mask)
-            levels.append((x, mask))
         logits, distances, masks, points = [], [], [], []
-        for level, (x, level_mask) in enumerate(levels):
-            x = self.outs[level](x) * level_mask[:, None]
+        for level, norm in enumerate(self.outs):
+            if level > 0:
+                x, mask = self.branch[level - 1](x, mask)
+            y = norm(x) * mask[:, None]
             stride = 1 << level
-            logits.append(self.classes(x, level_mask))
-            distances.append(F.relu(self.regression(x, level_mask) * self.scales[level]) * stride)
-            masks.append(level_mask)
-            positions = torch.arange(x.shape[2], device=x.device) * stride + 0.0
+            logits.append(self.classes(y, mask))
+            distances.append(F.relu(self.regression(y, mask) * self.scales[level]) * stride)
+            masks.append(mask)
+            positions = torch.arange(y.shape[2], device=y.device) * stride + 0.0
             points.append(torch.stack([positions, torch.full_like(positions, stride)], dim=1))
         return torch.cat(logits, 1), torch.cat(distances, 1), torch.cat(masks, 1), torch.cat(points)
 

@@ -87,6 +87,11 @@ class Clips:
         return (self.clips[index].spans_s - self.first_s(index)) / self.clock.spacing_s
 
     @property
+    def owners(self) -> np.ndarray:
+        """Index of the clip that each step belongs to, (S,)."""
+        return np.repeat(np.arange(len(self)), [len(clip.truth) for clip in self.clips])
+
+    @property
     def texts(self) -> list[str]:
         """The distinct texts of all steps in the order of their first occurrence."""
         return list(dict.fromkeys(step.text for clip in self.clips for step in clip.truth))
@@ -117,18 +122,14 @@ def read_clips(
     for name, part in annotated:
         if name in exclude:
             continue
-        own_file = name in files and name != part.video
-        if own_file:
-            members = [name]
-        elif part.video in files:
-            members = [part.video]
-        else:
-            members = group_members.get(part.video, [part.video])
+        source = name if name in files else part.video
+        members = [source] if source in files else group_members.get(source, [source])
         if absent := [member for member in members if member not in files]:
             missing += absent
         elif part.steps:
             member_files = tuple(files[member] for member in members)
-            clips.append(AnnotatedClip(name, member_files, part.start_s, part.end_s, tuple(part.steps), own_file))
+            own_file = source != part.video
+            clips.append(AnnotatedClip(name, member_files, part.start_s, part.end_s, part.steps, own_file))
     if not clips:
         reason = f"{len(missing)} have no features in {features}" if missing else "all are excluded or have no steps"
         raise InputError(f"{annotations}: no clips left to use ({reason})")

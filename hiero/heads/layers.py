@@ -52,7 +52,7 @@ class ChannelLayerNorm(nn.Module):
 
 
 class MaskedConv(nn.Module):
-    """Convolution over time on (B, C, T), masked before and after. A stride also applies to the mask."""
+    """Convolution over time on (B, C, T), masked before and after."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1, bias: bool = True
@@ -61,10 +61,8 @@ class MaskedConv(nn.Module):
         self.stride = stride
         self.conv = nn.Conv1d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=bias)
 
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.conv(x * mask[:, None])
-        mask = mask[:, :: self.stride]
-        return x * mask[:, None], mask
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.conv(x * mask[:, None]) * mask[:, None, :: self.stride]
 
 
 def pad_batch(arrays: list[np.ndarray], multiple: int = 1) -> tuple[Tensor, Tensor]:
@@ -101,12 +99,11 @@ class LocalAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, T) and mask (B, T) → (B, C, T / stride) and mask (B, T / stride)."""
-        projections = []
-        out_mask = mask
-        for conv, norm, linear in zip((self.query, self.key, self.value), self.norms, self.linear, strict=True):
-            y, out_mask = conv(x, mask)
-            projections.append(linear(norm(y)).unflatten(1, (self.num_heads, -1)).mT)  # (B, H, T, c)
-        query, key, value = projections
+        query, key, value = (
+            linear(norm(conv(x, mask))).unflatten(1, (self.num_heads, -1)).mT  # (B, H, T, c)
+            for conv, norm, linear in zip((self.query, self.key, self.value), self.norms, self.linear, strict=True)
+        )
+        out_mask = mask[:, :: self.query.stride]
         attended = attend_locally(query, key, value, out_mask, self.reach, self.dropout if self.training else 0.0)
         return self.out(attended.mT.flatten(1, 2)) * out_mask[:, None], out_mask
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from hiero.errors import InputError
-from hiero.evaluation.grounding import RECALLS, recall_hits
-from hiero.evaluation.metrics import Detections, fit_probe, interval_iou, top_hits
+from hiero.evaluation.grounding import RECALLS
+from hiero.evaluation.metrics import Detections, first_iou, fit_probe, query_hits, top_hits
 from hiero.evaluation.results import Row, Table, bootstrap_row, mean_row, weighted_means
 from hiero.evaluation.tasks import localization_row
 from hiero.heads.actionformer import ActionFormer
@@ -45,8 +45,7 @@ def predict_spans(
             positions, _ = top_spans(start_logits, end_logits, NUM_SPANS)
             spans = positions.cpu().numpy() + np.array([0.0, 1.0])  # a span ends where its last position ends
             predicted += list(clips.first_s(i) + spans * position_s)
-    owner = np.repeat(np.arange(len(clips)), [len(clip.truth) for clip in clips.clips])
-    return predicted, np.concatenate([clip.spans_s for clip in clips.clips]), owner
+    return predicted, np.concatenate([clip.spans_s for clip in clips.clips]), clips.owners
 
 
 def predict_detections(head: TrainedHead, clips: Clips) -> tuple[list[Detections], list[Detections]]:
@@ -111,39 +110,36 @@ def _caveats(heads: Sequence[TrainedHead], clips: Clips) -> list[str]:
 
 def _grounding_row(head: TrainedHead, clips: Clips, embeddings: TokenEmbeddings, num_draws: int) -> Row:
     predicted, truth, owner = predict_spans(head, clips, embeddings)
-    best_iou = interval_iou(np.array([spans[0] for spans in predicted]), truth)
-    values = np.column_stack([recall_hits(predicted, truth), best_iou])
+    hits = query_hits(predicted, truth).reshape(len(truth), -1)
+    values = np.column_stack([hits, first_iou(predicted, truth)])
     return bootstrap_row("", weighted_means(values, owner, [*RECALLS, "mIoU"]), len(clips), num_draws)
 
 
 def evaluate_probe(train: Clips, test: Clips, name: str) -> Table:
     """Key-step classification of known segments: a linear classifier on the mean features of each segment."""
     label_index = {text: i for i, text in enumerate(train.texts)}
-    owner, truth, means = [], [], []
-    for i, clip in enumerate(test.clips):
-        for step, mean in zip(clip.truth, _step_means(test, i), strict=True):
-            if step.text in label_index:
-                owner.append(i)
-                truth.append(label_index[step.text])
-                means.append(mean)
-    if not truth:
+    train_labels, labels = (
+        np.array([label_index.get(step.text, -1) for clip in clips.clips for step in clip.truth])
+        for clips in (train, test)
+    )
+    is_known = labels >= 0
+    if not is_known.any():
         raise InputError("none of the test labels occurs in the training data")
-    train_labels = np.array([label_index[step.text] for clip in train.clips for step in clip.truth])
-    train_means = np.stack([mean for i in range(len(train)) for mean in _step_means(train, i)])
-    classify = fit_probe(train_means, train_labels, len(label_index))
-    hits = top_hits(classify(np.stack(means)), np.array(truth), PROBE_TOPS)
-    row = bootstrap_row(name, weighted_means(hits, np.array(owner), [f"top-{k}" for k in PROBE_TOPS]), len(test))
-    num_unknown = sum(len(clip.truth) for clip in test.clips) - len(truth)
-    note = f"{len(truth)} segments, {len(label_index)} labels; {num_unknown} segments with unknown labels are left out."
-    return Table("Key-step classification (linear probe)", [row], [note])
+    classify = fit_probe(_step_means(train), train_labels, len(label_index))
+    hits = top_hits(classify(_step_means(test)[is_known]), labels[is_known], PROBE_TOPS)
+    means = weighted_means(hits, test.owners[is_known], [f"top-{k}" for k in PROBE_TOPS])
+    num_known, num_unknown = int(is_known.sum()), int((~is_known).sum())
+    note = f"{num_known} segments, {len(label_index)} labels; {num_unknown} segments with unknown labels are left out."
+    return Table("Key-step classification (linear probe)", [bootstrap_row(name, means, len(test))], [note])
 
 
-def _step_means(clips: Clips, index: int) -> list[np.ndarray]:
-    """Mean features of each step of a clip, over at least one segment inside the clip."""
-    x = clips.features(index)
+def _step_means(clips: Clips) -> np.ndarray:
+    """Mean features of each step, over at least one segment inside its clip, (S, D)."""
     means = []
-    for first, last in clips.spans(index):
-        start = min(len(x) - 1, max(0, int(first)))
-        end = min(len(x), max(start + 1, int(np.ceil(last))))
-        means.append(x[start:end].mean(0))
-    return means
+    for i in range(len(clips)):
+        x = clips.features(i)
+        for first, last in clips.spans(i):
+            start = min(len(x) - 1, max(0, int(first)))
+            end = min(len(x), max(start + 1, int(np.ceil(last))))
+            means.append(x[start:end].mean(0))
+    return np.stack(means)

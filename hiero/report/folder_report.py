@@ -63,11 +63,6 @@ class FolderReport:
         """The number of activities that occur in more than one video."""
         return sum(activity["num_videos"] > 1 for activity in self.document["activities"])
 
-    @property
-    def page_data(self) -> dict[str, Any]:
-        """What the page shows: the document and the pictures."""
-        return {**self.document, "pictures": [encode_picture(picture) for picture in self.pictures]}
-
     def to_csv(self) -> str:
         return format_csv(list(self.rows[0]), self.rows, "\n")
 
@@ -118,13 +113,14 @@ def build_report(
         activity_of = np.unique([step.label or "" for step in steps], return_inverse=True)[1]
     else:
         activity_of = shared_activities(vectors, places, owners, num)
-    activity_of = _in_usual_order(activity_of, owners, spans_s, durations)
     times, seconds = _activity_times(activity_of, owners, spans_s, durations)
+    num_videos = np.isfinite(times).sum(0)
+    order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)  # those of a single video last
+    activity_of, times, seconds = np.argsort(order)[activity_of], times[:, order], seconds[:, order]
     members = [np.flatnonzero(activity_of == i) for i in range(seconds.shape[1])]
     activities = _describe_activities([[steps[i] for i in group] for group in members], seconds, min_label_score)
     pictures = [picture for video in videos for picture in video.pictures]
-    is_shared = (seconds > 0).sum(0) > 1
-    times = np.where(is_shared, times, np.nan)
+    times = np.where(num_videos[order] > 1, times, np.nan)
     omissions, displacements = find_omissions(times), find_displacements(times)
     documents: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
@@ -181,16 +177,6 @@ def _table_rows(
             "usual_s": activity["usual_s"],
             **{name: int(number in numbers) for name, numbers in notes.items()},
         }
-
-
-def _in_usual_order(
-    activity_of: np.ndarray, owners: np.ndarray, spans_s: np.ndarray, durations: np.ndarray
-) -> np.ndarray:
-    """Number the activities by their usual order, with those of a single video last."""
-    times, _ = _activity_times(activity_of, owners, spans_s, durations)
-    num_videos = np.isfinite(times).sum(0)
-    order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)
-    return np.asarray(np.argsort(order)[activity_of])
 
 
 def _activity_times(
@@ -276,7 +262,8 @@ def _find_long(seconds: np.ndarray, video: int) -> list[dict[str, Any]]:
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
     """Write the page, and the same numbers as CSV and JSON next to it."""
     files = [path, path.with_suffix(".csv"), path.with_suffix(".json")]
-    write_page(files[0], "folder_report.html", STYLES, report.page_data)
+    pictures = [encode_picture(picture) for picture in report.pictures]
+    write_page(files[0], "folder_report.html", STYLES, {**report.document, "pictures": pictures})
     write_text(files[1], report.to_csv())
     write_text(files[2], to_json(report.document))
     return files

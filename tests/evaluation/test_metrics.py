@@ -12,13 +12,13 @@ from hiero.evaluation.metrics import (
     Detections,
     average_precision,
     choice_accuracy,
+    first_iou,
     grounding_recall,
     harmonic_mean,
     interval_iou,
     match_detections,
     matched_accuracy,
     mean_average_precision,
-    mean_first_iou,
     procedure_scores,
     query_hits,
 )
@@ -48,8 +48,8 @@ def test_grounding_recall_is_the_official_one():
         expected["topk"],
     ).mean(0)
     np.testing.assert_allclose(recall, expected["recall[threshold][topk]"], atol=1e-6)
-    first = mean_first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
-    assert first == pytest.approx(expected["mIoU"], abs=1e-6)
+    first = first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
+    assert first.mean() == pytest.approx(expected["mIoU"], abs=1e-6)
 
 
 def test_overlaps():
