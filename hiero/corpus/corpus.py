@@ -243,10 +243,9 @@ class Corpus(CorpusReader):
         broken = {name: stored for name, stored in self.stored().items() if not stored.is_whole or name in mixed}
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
-        if self.tables.find(SPEECH) is not None:
-            spoken = self.tables.read(ANY_ROW, ["video"], name=SPEECH)["video"].to_pylist()
-            if silent := sorted(set(spoken) - {record.video for record in self.videos()}):
-                self._delete(silent)
+        spoken = {row["video"] for row in self.tables.read(ANY_ROW, ["video"], name=SPEECH)}
+        if silent := sorted(spoken - {record.video for record in self.videos()}):
+            self._delete(silent)
         return {name: stored.records[0] for name, stored in broken.items() if stored.records}
 
 

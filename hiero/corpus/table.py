@@ -52,6 +52,7 @@ OLD_VERSION = timedelta(minutes=1)  # age at which versions are pruned
 
 Result = TypeVar("Result")
 TableName = Literal["steps", "speech"]
+Rows = list[dict[str, Any]]  # rows that were read: values by column
 
 
 class DamagedCorpusError(InputError):
@@ -115,7 +116,7 @@ class CorpusTables:
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
-        self._names: tuple[int, list[dict[str, Any]]] | None = None
+        self._names: tuple[int, Rows] | None = None
         with report_damage(uri):
             self._db = lancedb.connect(uri)
         if self.find(STEPS) is None and not create:
@@ -146,13 +147,17 @@ class CorpusTables:
 
     def count(self, rows: RowFilter, name: TableName = STEPS) -> int:
         """Number of rows, 0 if there is no table."""
-        return (
-            0 if self.find(name) is None else self._query(lambda: int(self.get(name).count_rows(rows.to_sql())), name)
-        )
+        if self.find(name) is None:
+            return 0
+        return self._query(lambda: int(self.get(name).count_rows(rows.to_sql())), name)
 
-    def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
-        """Columns of rows, in the order of the table."""
-        return self._query(lambda: query_rows(self.get(name), rows, self._stored(columns, name), num).to_arrow(), name)
+    def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> Rows:
+        """Columns of rows, in the order of the table. Empty if there is no table."""
+        return [] if self.find(name) is None else self.read_arrow(rows, columns, num, name).to_pylist()
+
+    def read_arrow(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
+        """The result of `read` as a table. Raises InputError if there is no table."""
+        return self._query(lambda: query_rows(self.get(name), rows, columns, num).to_arrow(), name)
 
     def nearest(
         self,
@@ -162,15 +167,15 @@ class CorpusTables:
         num: int,
         exact: bool = False,
         name: TableName = STEPS,
-    ) -> list[dict[str, Any]]:
+    ) -> Rows:
         """The rows nearest to a vector by cosine distance, nearest first, with their `_distance`."""
 
-        def search() -> list[dict[str, Any]]:
-            query = self.get(name).search(vector.astype(np.float32), vector_column_name="vector")
-            query = query.distance_type("cosine")
+        def search() -> Rows:
+            table = self.get(name)
+            query = table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
             if (where := rows.to_sql()) is not None:
                 query = query.where(where, prefilter=True)
-            query = query.select([*self._stored(columns, name), "_distance"]).limit(num)
+            query = query.select([*_stored_columns(table, columns), "_distance"]).limit(num)
             refine_factor = max(1, min(REFINE_FACTOR, MAX_REFINED // num))
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(refine_factor)
             return list(query.to_list())
@@ -181,20 +186,13 @@ class CorpusTables:
         """The columns of steps that a corpus of an earlier version lacks."""
         return sorted(set(NEW_COLUMNS) - set(self.get(STEPS).schema.names))
 
-    def read_names(self) -> list[dict[str, Any]]:
+    def read_names(self) -> Rows:
         """The steps that people named, with `uid`, `video`, `level` and `label`; read once for each version."""
         version = self.get(STEPS).version
         if self._names is None or self._names[0] != version:
-            columns = ["uid", "video", "level", "label"]
-            self._names = (
-                version,
-                [] if "named" in self.missing_columns() else self.read(NAMED_STEPS, columns).to_pylist(),
-            )
+            has_names = "named" not in self.missing_columns()
+            self._names = version, self.read(NAMED_STEPS, ["uid", "video", "level", "label"]) if has_names else []
         return self._names[1]
-
-    def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:
-        names = self.get(name).schema.names
-        return [column for column in columns if column in names]
 
     def _query(self, query: Callable[[], Result], name: TableName) -> Result:
         with report_damage(self.uri, name):
@@ -347,7 +345,13 @@ def query_rows(table: Any, rows: RowFilter, columns: list[str], num: int = ALL_R
     """A query for columns of rows, in the order of the table."""
     where = rows.to_sql()
     query = table.search() if where is None else table.search().where(where)
-    return query.select(columns).limit(num)
+    return query.select(_stored_columns(table, columns)).limit(num)
+
+
+def _stored_columns(table: Any, columns: list[str]) -> list[str]:
+    """Those of the columns that a table has. A corpus of an earlier version may lack some."""
+    names = table.schema.names
+    return [column for column in columns if column in names]
 
 
 def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:
