@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hiero.corpus.adaptation_choice import MIN_GAIN, HeldOutScores, cross_validate, score_held_out
+from hiero.corpus.adaptation_choice import MIN_GAIN, cross_validate, score_held_out
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
@@ -263,13 +263,9 @@ def _choose_tuning(
     fingerprint = repr([engine.name, *((steps.name, steps.steps) for _, steps in videos)])
     without, tuned = cross_validate(len(videos), score_group, checks, fingerprint)
     chosen = tuned.mean > without.mean + MIN_GAIN
-    log(_explain_choice(without, tuned, chosen))
-    return chosen
-
-
-def _explain_choice(without: HeldOutScores, tuned: HeldOutScores, chosen: bool) -> str:
     choice = "fine-tuning helps" if chosen else "no fine-tuning: it does not help"
-    return f"{choice} on held-out videos: with it {tuned}, without {without}"
+    log(f"{choice} on held-out videos: with it {tuned}, without {without}")
+    return chosen
 
 
 def renamed_steps(before: Hierarchy, after: Hierarchy) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ class Corpus(CorpusReader):
                 append_to_list(self.uri, [video.record for video in changed] if has_list(self.uri) else self.videos())
             return len(changed)
 
-        return self.tables.change(put, videos[0].rows.schema)
+        return self.tables.change(put)
 
     def _put_speech(self, videos: Sequence[VideoRows]) -> None:
         """Replace the speech of videos. This must come before their steps (see `hiero.corpus.table`)."""

@@ -211,17 +211,12 @@ class CorpusTables:
 
     # Writing
 
-    def change(self, change: Callable[[bool], Result], schema: pa.Schema | None = None) -> Result:
+    def change(self, change: Callable[[bool], Result]) -> Result:
         """Change the latest versions in one commit, then merge small files if necessary.
 
-        `change` is called with whether other writers are locked out. With a `schema`, a missing table
-        of steps is created.
+        `change` is called with whether other writers are locked out.
         """
         with write_lock(self.uri) as is_locked:
-            if schema is not None and self.find(STEPS) is None:
-                commit(self.uri, lambda: self.create(STEPS, schema))
-            elif schema is not None and (missing := self.missing_columns()):
-                commit(self.uri, lambda: self.get(STEPS).add_columns({name: NEW_COLUMNS[name] for name in missing}))
             result = commit(self.uri, lambda: change(is_locked))
             self._merge_small_files(is_locked)
         return result
@@ -239,11 +234,16 @@ class CorpusTables:
                 raise error from None
 
     def replace(self, name: TableName, videos: Sequence[str], rows: pa.Table | None) -> None:
-        """Replace all rows of some videos in one commit. Without `rows` they are deleted."""
+        """Replace all rows of some videos in one commit. Without `rows` they are deleted.
+
+        A missing table is created, and columns that it lacks are added.
+        """
         if self.find(name) is None:
             if rows is None:
                 return
             self.create(name, rows.schema)
+        elif rows is not None and name == STEPS and (missing := self.missing_columns()):
+            self.get(STEPS).add_columns({column: NEW_COLUMNS[column] for column in missing})
         table, old = self.get(name), RowFilter(videos)
         exists = bool(videos) and table.count_rows(old.to_sql()) > 0
         if rows is None:

@@ -138,8 +138,7 @@ class RequestContext:
     @property
     def user(self) -> User:
         """The user whom the guard has authenticated."""
-        user: User = self.request.scope[USER]
-        return user
+        return self.request.scope[USER]
 
     async def run(self, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
         """Run work in a thread. Raises ClientDisconnect as soon as the client disconnects."""
@@ -169,7 +168,7 @@ class RequestContext:
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""
-        self.services.log.record_change(self.user, action, subject, detail)
+        self.services.log.record_change(self.user.name, action, subject, detail)
 
 
 async def _wait_for_disconnect(request: Request) -> None:
