@@ -55,8 +55,12 @@ class RoleCheck:
 
 
 def role_router(role: Role | None) -> APIRouter:
-    """A router whose routes require a role. Every route of the server is on such a router."""
+    """A router whose routes require a role."""
     return APIRouter(dependencies=[Depends(RoleCheck(role))])
+
+
+# Every route of the server is on one of these.
+public, view, edit, admin = role_router(None), role_router("view"), role_router("edit"), role_router("admin")
 
 
 # Threads
