@@ -161,8 +161,7 @@ def fine_tune(
     num_windows = sum(math.ceil(video.duration_s / tuning.window_s) for video, _ in videos)
     batch_size = max(1, min(tuning.batch_size, num_windows))
     epochs = max(1, round(tuning.num_updates / (num_windows // batch_size)))
-    sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}"]
-    settings = [*sizes, *tuning.options]
+    settings = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}", *tuning.options]
     has_begun = (work / "model" / STATE_FILE).is_file()
     options = TrainOptions(
         has_begun, device, tuning.save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False

@@ -28,7 +28,7 @@ from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.state import people_of_videos
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
-from hiero.speech.transcripts import TranscriptSettings, load_transcript
+from hiero.speech.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
@@ -70,8 +70,7 @@ class Library:
     labels: list[str] | None = None
     adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
     cache: bool = True
-    transcripts: bool = True
-    speech: bool = False
+    transcripts: TranscriptSettings = DEFAULT_SETTINGS
     reader: Callable[[VideoSource, ProgressCallback], None] | None = None  # processes videos into the cache
     edits: EditStore = field(default_factory=EditStore)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
@@ -157,8 +156,7 @@ class Library:
                 return video
             engine = engine_for(self.engines[model], entry.source)
             video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
-            settings = TranscriptSettings(find=self.transcripts, recognise=self.speech, cache=self.cache)
-            video.transcript = load_transcript(video.files, video.origin, settings, progress or no_progress)
+            video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
             self.videos.add(entry.id, model, video)
             entry.was_read, entry.duration_s = True, video.duration_s
             return video
