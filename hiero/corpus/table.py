@@ -386,9 +386,7 @@ def write_lock(uri: str) -> Iterator[bool]:
 
 def commit(uri: str, change: Callable[[], Result]) -> Result:
     """Make a change, and retry it if another process has written in between."""
-    attempt = 0
-    while True:
-        attempt += 1
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             return change()
         except InputError:
@@ -404,9 +402,9 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
                 if message.startswith(("lance error", "Invalid input")):
                     raise damage_error(uri, error) from error
                 raise
-            if attempt == MAX_ATTEMPTS:
-                raise InputError(f"{uri}: too many processes are writing to this corpus ({message})") from error
+            conflict = error
             time.sleep(random.uniform(0, MAX_BACKOFF_S * attempt))
+    raise InputError(f"{uri}: too many processes are writing to this corpus ({conflict})") from conflict
 
 
 def read_latest(query: Callable[[], Result]) -> Result:
