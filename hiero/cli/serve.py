@@ -141,6 +141,7 @@ def list_tokens(*, state: StateFolder) -> None:
 
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:
     from hiero.serve.library import open_library
+    from hiero.speech.transcripts import TranscriptSettings
 
     main_model = _main_model(what, options)
     engines: dict[str, Engine] = {}
@@ -152,7 +153,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     if settings.index and library.corpus is None:
         raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
     library.cache, library.adds_to_corpus = options.cache, settings.index
-    library.transcripts, library.speech = not options.no_transcript, options.speech
+    library.transcripts = TranscriptSettings(None, not options.no_transcript, options.speech, options.cache)
     library.labels = read_optional_labels(settings.labels)
     if settings.ray:
         from hiero.engine.ray_reader import RayReader

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hiero.corpus.adaptation_choice import MIN_GAIN, HeldOutScores, cross_validate, score_held_out
+from hiero.corpus.adaptation_choice import MIN_GAIN, cross_validate, score_held_out
 from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
@@ -161,8 +161,7 @@ def fine_tune(
     num_windows = sum(math.ceil(video.duration_s / tuning.window_s) for video, _ in videos)
     batch_size = max(1, min(tuning.batch_size, num_windows))
     epochs = max(1, round(tuning.num_updates / (num_windows // batch_size)))
-    sizes = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}"]
-    settings = [*sizes, *tuning.options]
+    settings = [f"batch_size={batch_size}", f"epochs={epochs}", f"window_s={tuning.window_s}", *tuning.options]
     has_begun = (work / "model" / STATE_FILE).is_file()
     options = TrainOptions(
         has_begun, device, tuning.save_every_s, display or SilentDisplay(), validation_share=0.0, capture=False
@@ -263,13 +262,9 @@ def _choose_tuning(
     fingerprint = repr([engine.name, *((steps.name, steps.steps) for _, steps in videos)])
     without, tuned = cross_validate(len(videos), score_group, checks, fingerprint)
     chosen = tuned.mean > without.mean + MIN_GAIN
-    log(_explain_choice(without, tuned, chosen))
-    return chosen
-
-
-def _explain_choice(without: HeldOutScores, tuned: HeldOutScores, chosen: bool) -> str:
     choice = "fine-tuning helps" if chosen else "no fine-tuning: it does not help"
-    return f"{choice} on held-out videos: with it {tuned}, without {without}"
+    log(f"{choice} on held-out videos: with it {tuned}, without {without}")
+    return chosen
 
 
 def renamed_steps(before: Hierarchy, after: Hierarchy) -> list[dict[str, Any]]:

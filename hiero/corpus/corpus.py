@@ -113,7 +113,7 @@ class Corpus(CorpusReader):
                 append_to_list(self.uri, [video.record for video in changed] if has_list(self.uri) else self.videos())
             return len(changed)
 
-        return self.tables.change(put, videos[0].rows.schema)
+        return self.tables.change(put)
 
     def _put_speech(self, videos: Sequence[VideoRows]) -> None:
         """Replace the speech of videos. This must come before their steps (see `hiero.corpus.table`)."""
@@ -243,10 +243,9 @@ class Corpus(CorpusReader):
         broken = {name: stored for name, stored in self.stored().items() if not stored.is_whole or name in mixed}
         if orphans := [name for name, stored in broken.items() if not stored.records]:
             self.remove(orphans)
-        if self.tables.find(SPEECH) is not None:
-            spoken = self.tables.read(ANY_ROW, ["video"], name=SPEECH)["video"].to_pylist()
-            if silent := sorted(set(spoken) - {record.video for record in self.videos()}):
-                self._delete(silent)
+        spoken = {row["video"] for row in self.tables.read(ANY_ROW, ["video"], name=SPEECH)}
+        if silent := sorted(spoken - {record.video for record in self.videos()}):
+            self._delete(silent)
         return {name: stored.records[0] for name, stored in broken.items() if stored.records}
 
 

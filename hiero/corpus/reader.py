@@ -11,7 +11,7 @@ import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, IndexedVideo, StoredVideo, group_by_video
 from hiero.corpus.searching import StepQuery, find_same_steps, find_words, search_steps, step_filter
-from hiero.corpus.table import ALL_ROWS, ANY_ROW, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
+from hiero.corpus.table import ALL_ROWS, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
@@ -71,15 +71,12 @@ class CorpusReader:
 
     def stored(self, names: Sequence[str] | None = None) -> dict[str, StoredVideo]:
         """The stored rows by name, of some videos or of all, including incomplete and repeated videos."""
-        if self.tables.find(STEPS) is None or (names is not None and not names):
+        if names is not None and not names:
             return {}
-        rows = ANY_ROW if names is None else RowFilter(names)
-        return group_by_video(self.tables.read(rows, ["video", "level", "about"]).to_pylist())
+        return group_by_video(self.tables.read(RowFilter(names or ()), ["video", "level", "about"]))
 
     def _records(self, rows: RowFilter, num: int = ALL_ROWS) -> list[IndexedVideo]:
-        if self.tables.find(STEPS) is None:
-            return []
-        found = self.tables.read(rows, ["about"], num).to_pylist()
+        found = self.tables.read(rows, ["about"], num)
         with report_damage(self.uri):
             return [IndexedVideo.from_json(row["about"]) for row in found]
 
@@ -93,16 +90,12 @@ class CorpusReader:
         Returns:
             The steps, each with score 1. Empty if there is no such video.
         """
-        found = self.tables.read(step_filter([name], level), HIT_COLUMNS)
-        hits = [Hit.from_row(row, 1.0) for row in found.to_pylist()]
+        hits = [Hit.from_row(row, 1.0) for row in self.tables.read(step_filter([name], level), HIT_COLUMNS)]
         return sorted(hits, key=lambda hit: (hit.level, hit.start_s))
 
     def step_names(self) -> dict[str, tuple[str, ...]]:
         """The names of the finest steps of each video in time order, each once."""
-        if self.tables.find(STEPS) is None:
-            return {}
-        columns = ["video", "level", "start_s", "label"]
-        rows = self.tables.read(RowFilter(only_steps=True), columns).to_pylist()
+        rows = self.tables.read(RowFilter(only_steps=True), ["video", "level", "start_s", "label"])
         rows.sort(key=lambda row: (row["level"], row["start_s"]))
         finest = {row["video"]: row["level"] for row in rows}
         names: dict[str, dict[str, None]] = {video: {} for video in finest}
@@ -118,8 +111,8 @@ class CorpusReader:
             name: Name of the video (`IndexedVideo.video`).
             level: Level of the steps (0 is the coarsest).
         """
-        found = self.tables.read(RowFilter([name], levels=(level,)), [*HIT_COLUMNS, "vector", "picture"])
-        rows = sorted(found.to_pylist(), key=lambda row: row["start_s"])
+        rows = self.tables.read(RowFilter([name], levels=(level,)), [*HIT_COLUMNS, "vector", "picture"])
+        rows.sort(key=lambda row: row["start_s"])
         return [(Hit.from_row(row, 1.0), np.array(row["vector"], dtype=np.float32), row["picture"]) for row in rows]
 
     def search_text(

@@ -313,14 +313,9 @@ def _vector_column(vectors: np.ndarray) -> pa.FixedSizeListArray:
 
 def transcripts_key(source: VideoSource) -> str:
     """Identifies the transcripts next to the files of a video. Empty if there are none."""
-    digest, num = hashlib.sha256(), 0
-    for path in source.paths:
-        transcript = find_transcript(path)
-        if transcript is not None:
-            digest.update(transcript.read_bytes())
-            num += 1
-        digest.update(b"\0")
-    return digest.hexdigest() if num else ""
+    found = [find_transcript(path) for path in source.paths]
+    contents = [b"" if transcript is None else transcript.read_bytes() for transcript in found]
+    return hashlib.sha256(b"".join(content + b"\0" for content in contents)).hexdigest() if any(found) else ""
 
 
 def edits_key(steps: Iterable[Step]) -> str:

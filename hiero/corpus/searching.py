@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
-from typing import Any
 
 import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, read_features
-from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, vector_width
+from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, Rows, vector_width
 from hiero.errors import InputError
 from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
 from hiero.steps import calibration
@@ -88,7 +87,8 @@ def search_steps(
     num_rows = max(OVERSAMPLING * query.num, 0 if score is None else MIN_SCORED_ROWS)
     columns = ["uid", *HIT_COLUMNS, *(["summary"] if score is not None else [])]
     where = step_filter(query.videos, query.level)
-    worded_rows = _rows_of_steps(tables, list(words), columns, vector) if words else []
+    worded = tables.read(RowFilter(uids=list(words)), [*columns, "vector"], len(words)) if words else []
+    worded_rows = _with_distances(worded, vector)
     while True:
         rows = [] if vector is None else tables.nearest(vector, where, columns, num_rows, query.exact)
         near = {row["uid"] for row in rows}
@@ -132,7 +132,7 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
     windows = tables.nearest(vector, RowFilter(query.videos), SPEECH_COLUMNS, num, query.exact, SPEECH)
     by_video = defaultdict(list)
     names = list(dict.fromkeys(window["video"] for window in windows))
-    for row in tables.read(step_filter(names, query.level), HIT_COLUMNS).to_pylist() if names else ():
+    for row in tables.read(step_filter(names, query.level), HIT_COLUMNS) if names else ():
         by_video[row["video"]].append(Hit.from_row(row, 0.0))
     best: dict[str, WordEvidence] = {}
     for window in windows:  # the most similar first
@@ -146,18 +146,16 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
     return best
 
 
-def _score_vector(rows: list[dict[str, Any]]) -> list[Hit]:
+def _score_vector(rows: Rows) -> list[Hit]:
     """Hits of rows with a probability that depends only on their `_distance`."""
     cosines = 1 - np.array([row["_distance"] for row in rows])
     return [Hit.from_row(row, p) for row, p in zip(rows, calibration.answer(cosines, cosines), strict=True)]
 
 
-def _score_text(
-    tables: CorpusTables, rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSummaries | None
-) -> list[Hit]:
+def _score_text(tables: CorpusTables, rows: Rows, vector: np.ndarray, score: ScoreSummaries | None) -> list[Hit]:
     """Hits of rows with the probability that they show a text, as `Video.ask` gives it."""
     where = RowFilter(list({row["video"] for row in rows}), levels=(VIDEO_LEVEL,))
-    wholes = _with_distances(tables.read(where, ["video", "summary", "vector"]).to_pylist(), vector) if rows else []
+    wholes = _with_distances(tables.read(where, ["video", "summary", "vector"]), vector) if rows else []
     by_video = dict(zip((row["video"] for row in wholes), _similarities(wholes, vector, score), strict=True))
     hits = []
     for row, similarity in zip(rows, _similarities(rows, vector, score), strict=True):
@@ -168,7 +166,7 @@ def _score_text(
     return hits
 
 
-def _similarities(rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSummaries | None) -> np.ndarray:
+def _similarities(rows: Rows, vector: np.ndarray, score: ScoreSummaries | None) -> np.ndarray:
     """Similarities of rows with a query, as `calibration.answer` takes them."""
     out = np.linalg.norm(vector) * (1 - np.array([row["_distance"] for row in rows]))
     summarised = [i for i, row in enumerate(rows) if score is not None and row["summary"]]
@@ -177,15 +175,7 @@ def _similarities(rows: list[dict[str, Any]], vector: np.ndarray, score: ScoreSu
     return np.asarray(out)
 
 
-def _rows_of_steps(
-    tables: CorpusTables, uids: Sequence[str], columns: list[str], vector: np.ndarray | None
-) -> list[dict[str, Any]]:
-    """Rows of steps with the `_distance` of their vectors from a query."""
-    rows: list[dict[str, Any]] = tables.read(RowFilter(uids=uids), [*columns, "vector"], len(uids)).to_pylist()
-    return _with_distances(rows, vector)
-
-
-def _with_distances(rows: list[dict[str, Any]], vector: np.ndarray | None) -> list[dict[str, Any]]:
+def _with_distances(rows: Rows, vector: np.ndarray | None) -> Rows:
     """Replace `vector` in rows by its cosine `_distance` from a query, or by 2, the largest, without a query."""
     for row in rows:
         stored = np.array([row.pop("vector")], dtype=np.float32)
@@ -220,17 +210,15 @@ class StepSequence:
 
 def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSequence]:
     """Steps with their vectors, sorted by level and video."""
-    found = tables.read(rows, [*HIT_COLUMNS, "vector", "features"])
+    found = tables.read_arrow(rows, [*HIT_COLUMNS, "vector", "features"])
     vectors = np.asarray(found["vector"].combine_chunks().flatten(), dtype=np.float32)
     vectors = vectors.reshape(len(found), vector_width(found.schema))
-    features = found["features"].to_pylist() if "features" in found.column_names else [None] * len(found)
-    hits = [
-        Hit.from_row(row, 1.0) for row in found.select([n for n in HIT_COLUMNS if n in found.column_names]).to_pylist()
-    ]
+    steps = found.drop_columns(["vector"]).to_pylist()
+    hits = [Hit.from_row(row, 1.0) for row in steps]
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
     return [
-        StepSequence([hits[i] for i in group], vectors[group], read_features([features[i] for i in group]))
+        StepSequence([hits[i] for i in group], vectors[group], read_features([steps[i].get("features") for i in group]))
         for group in groups
     ]
 

@@ -52,6 +52,7 @@ OLD_VERSION = timedelta(minutes=1)  # age at which versions are pruned
 
 Result = TypeVar("Result")
 TableName = Literal["steps", "speech"]
+Rows = list[dict[str, Any]]  # rows that were read: values by column
 
 
 class DamagedCorpusError(InputError):
@@ -115,7 +116,7 @@ class CorpusTables:
             raise InputError(f"{uri}: is a file; a corpus is a folder")
         self.uri = uri
         self._tables: dict[TableName, Any] = {}
-        self._names: tuple[int, list[dict[str, Any]]] | None = None
+        self._names: tuple[int, Rows] | None = None
         with report_damage(uri):
             self._db = lancedb.connect(uri)
         if self.find(STEPS) is None and not create:
@@ -146,13 +147,17 @@ class CorpusTables:
 
     def count(self, rows: RowFilter, name: TableName = STEPS) -> int:
         """Number of rows, 0 if there is no table."""
-        return (
-            0 if self.find(name) is None else self._query(lambda: int(self.get(name).count_rows(rows.to_sql())), name)
-        )
+        if self.find(name) is None:
+            return 0
+        return self._query(lambda: int(self.get(name).count_rows(rows.to_sql())), name)
 
-    def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
-        """Columns of rows, in the order of the table."""
-        return self._query(lambda: query_rows(self.get(name), rows, self._stored(columns, name), num).to_arrow(), name)
+    def read(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> Rows:
+        """Columns of rows, in the order of the table. Empty if there is no table."""
+        return [] if self.find(name) is None else self.read_arrow(rows, columns, num, name).to_pylist()
+
+    def read_arrow(self, rows: RowFilter, columns: list[str], num: int = ALL_ROWS, name: TableName = STEPS) -> pa.Table:
+        """The result of `read` as a table. Raises InputError if there is no table."""
+        return self._query(lambda: query_rows(self.get(name), rows, columns, num).to_arrow(), name)
 
     def nearest(
         self,
@@ -162,15 +167,15 @@ class CorpusTables:
         num: int,
         exact: bool = False,
         name: TableName = STEPS,
-    ) -> list[dict[str, Any]]:
+    ) -> Rows:
         """The rows nearest to a vector by cosine distance, nearest first, with their `_distance`."""
 
-        def search() -> list[dict[str, Any]]:
-            query = self.get(name).search(vector.astype(np.float32), vector_column_name="vector")
-            query = query.distance_type("cosine")
+        def search() -> Rows:
+            table = self.get(name)
+            query = table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
             if (where := rows.to_sql()) is not None:
                 query = query.where(where, prefilter=True)
-            query = query.select([*self._stored(columns, name), "_distance"]).limit(num)
+            query = query.select([*_stored_columns(table, columns), "_distance"]).limit(num)
             refine_factor = max(1, min(REFINE_FACTOR, MAX_REFINED // num))
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(refine_factor)
             return list(query.to_list())
@@ -181,20 +186,13 @@ class CorpusTables:
         """The columns of steps that a corpus of an earlier version lacks."""
         return sorted(set(NEW_COLUMNS) - set(self.get(STEPS).schema.names))
 
-    def read_names(self) -> list[dict[str, Any]]:
+    def read_names(self) -> Rows:
         """The steps that people named, with `uid`, `video`, `level` and `label`; read once for each version."""
         version = self.get(STEPS).version
         if self._names is None or self._names[0] != version:
-            columns = ["uid", "video", "level", "label"]
-            self._names = (
-                version,
-                [] if "named" in self.missing_columns() else self.read(NAMED_STEPS, columns).to_pylist(),
-            )
+            has_names = "named" not in self.missing_columns()
+            self._names = version, self.read(NAMED_STEPS, ["uid", "video", "level", "label"]) if has_names else []
         return self._names[1]
-
-    def _stored(self, columns: Sequence[str], name: TableName) -> list[str]:
-        names = self.get(name).schema.names
-        return [column for column in columns if column in names]
 
     def _query(self, query: Callable[[], Result], name: TableName) -> Result:
         with report_damage(self.uri, name):
@@ -213,17 +211,12 @@ class CorpusTables:
 
     # Writing
 
-    def change(self, change: Callable[[bool], Result], schema: pa.Schema | None = None) -> Result:
+    def change(self, change: Callable[[bool], Result]) -> Result:
         """Change the latest versions in one commit, then merge small files if necessary.
 
-        `change` is called with whether other writers are locked out. With a `schema`, a missing table
-        of steps is created.
+        `change` is called with whether other writers are locked out.
         """
         with write_lock(self.uri) as is_locked:
-            if schema is not None and self.find(STEPS) is None:
-                commit(self.uri, lambda: self.create(STEPS, schema))
-            elif schema is not None and (missing := self.missing_columns()):
-                commit(self.uri, lambda: self.get(STEPS).add_columns({name: NEW_COLUMNS[name] for name in missing}))
             result = commit(self.uri, lambda: change(is_locked))
             self._merge_small_files(is_locked)
         return result
@@ -241,11 +234,16 @@ class CorpusTables:
                 raise error from None
 
     def replace(self, name: TableName, videos: Sequence[str], rows: pa.Table | None) -> None:
-        """Replace all rows of some videos in one commit. Without `rows` they are deleted."""
+        """Replace all rows of some videos in one commit. Without `rows` they are deleted.
+
+        A missing table is created, and columns that it lacks are added.
+        """
         if self.find(name) is None:
             if rows is None:
                 return
             self.create(name, rows.schema)
+        elif rows is not None and name == STEPS and (missing := self.missing_columns()):
+            self.get(STEPS).add_columns({column: NEW_COLUMNS[column] for column in missing})
         table, old = self.get(name), RowFilter(videos)
         exists = bool(videos) and table.count_rows(old.to_sql()) > 0
         if rows is None:
@@ -347,7 +345,13 @@ def query_rows(table: Any, rows: RowFilter, columns: list[str], num: int = ALL_R
     """A query for columns of rows, in the order of the table."""
     where = rows.to_sql()
     query = table.search() if where is None else table.search().where(where)
-    return query.select(columns).limit(num)
+    return query.select(_stored_columns(table, columns)).limit(num)
+
+
+def _stored_columns(table: Any, columns: list[str]) -> list[str]:
+    """Those of the columns that a table has. A corpus of an earlier version may lack some."""
+    names = table.schema.names
+    return [column for column in columns if column in names]
 
 
 def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:
@@ -382,9 +386,7 @@ def write_lock(uri: str) -> Iterator[bool]:
 
 def commit(uri: str, change: Callable[[], Result]) -> Result:
     """Make a change, and retry it if another process has written in between."""
-    attempt = 0
-    while True:
-        attempt += 1
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             return change()
         except InputError:
@@ -400,9 +402,9 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
                 if message.startswith(("lance error", "Invalid input")):
                     raise damage_error(uri, error) from error
                 raise
-            if attempt == MAX_ATTEMPTS:
-                raise InputError(f"{uri}: too many processes are writing to this corpus ({message})") from error
+            conflict = error
             time.sleep(random.uniform(0, MAX_BACKOFF_S * attempt))
+    raise InputError(f"{uri}: too many processes are writing to this corpus ({conflict})") from conflict
 
 
 def read_latest(query: Callable[[], Result]) -> Result:

@@ -243,13 +243,13 @@ def _find_by_name(
             if name in by_name and not resolve_clashes:
                 clash = f"{by_name[name].name} and {source.name}"
                 raise InputError(f"{clash} would both be named {name}. Rename one, or run them separately.")
-            by_name[_free_name(name, by_name)] = source
+            by_name[free_name(name, by_name)] = source
     if not by_name:
         raise InputError(f"give at least one file or folder of {description}")
     return by_name
 
 
-def _free_name(name: str, used: Mapping[str, object]) -> str:
+def free_name(name: str, used: Mapping[str, object]) -> str:
     """A name that is not used: with a number if necessary."""
     numbered = (f"{name} ({number})" for number in itertools.count(2))
     return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in used)

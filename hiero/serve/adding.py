@@ -17,14 +17,12 @@ from hiero.errors import InputError
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, READS, Context, RequestContext, role_router
+from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
 from hiero.storage.files import write_bytes
 from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
 SAMPLE = Path(__file__).with_name("sample.mp4")  # written by: python -m examples.photographs
-
-edit, admin = role_router("edit"), role_router("admin")
 
 
 @edit.post("/api/upload", status_code=201, responses=ERRORS)

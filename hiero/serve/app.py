@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 import hiero
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
-from hiero.serve import adding, edit_routes, server_routes, video_routes
+from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
 from hiero.serve.edits import ConflictError, EditStore, Presence, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
@@ -36,17 +36,7 @@ from hiero.serve.users import Access, ForbiddenError
 from hiero.text.vector_cache import TextCache
 
 STATIC = Path(__file__).parent / "static"
-ROUTERS = (
-    video_routes.view,
-    edit_routes.view,
-    edit_routes.edit,
-    adding.edit,
-    adding.admin,
-    server_routes.public,
-    server_routes.view,
-    server_routes.edit,
-    server_routes.admin,
-)
+ROUTERS = (routing.public, routing.view, routing.edit, routing.admin)  # the imported modules add their routes
 UNREADABLE_BODY = "the body must be JSON in UTF-8 with fewer than 1000 nested levels"
 ERROR_STATUS: dict[type[Exception], int] = {
     InputError: 400,

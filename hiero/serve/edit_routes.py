@@ -12,13 +12,11 @@ from fastapi import Body, Header, Path, Response
 
 from hiero.serve.edits import SavedSteps, Versions
 from hiero.serve.entries import NotFoundError
-from hiero.serve.routing import ERRORS, Context, FoundEntry, role_router
+from hiero.serve.routing import ERRORS, Context, FoundEntry, edit, view
 from hiero.serve.state import SavedEdit
 
 SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "edited by someone else in the meantime"}}
 IfMatch = Annotated[str | None, Header()]
-
-view, edit = role_router("view"), role_router("edit")
 
 
 @view.get("/api/videos/{id}/edits", responses=ERRORS)

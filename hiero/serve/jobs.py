@@ -22,7 +22,6 @@ from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
 from hiero.serve.telemetry import EventLog
-from hiero.serve.users import User
 from hiero.sources.addresses import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
@@ -33,7 +32,7 @@ MAX_ENDED = 200  # finished jobs that are listed
 SCAN_EVERY_S = 10.0  # time between two scans of watched folders
 LEARNING = "learning"  # stands for the video in the job that learns
 MAX_CHANGES = 200  # listed steps per video that learning has named anew
-WATCH_USER = User("watch", "edit")
+WATCH_USER = "watch"  # starts the jobs for videos that arrive in watched folders
 UPDATE_INTERVAL_S = 0.2  # shortest time between two progress updates
 HEARTBEAT_S = 10.0  # proxies may close silent connections
 
@@ -221,7 +220,7 @@ def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log
             for name, source in arrived.items():
                 entry = library.add(source, name)
                 if not entry.is_read:
-                    job = jobs.start(entry.id, WATCH_USER.name)
+                    job = jobs.start(entry.id, WATCH_USER)
                     log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
             watcher.finish(arrived)
         except (InputError, OSError) as error:  # for example a network share that is offline

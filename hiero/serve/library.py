@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import itertools
 import logging
 import threading
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any, Literal
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus
-from hiero.decoding.recordings import NoFilesError, find_recordings, is_collection, natural_key
+from hiero.decoding.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.engine import Engine, Video, engine_for
 from hiero.engine.open_videos import OpenVideos
 from hiero.errors import InputError
@@ -29,7 +28,7 @@ from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.state import people_of_videos
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
-from hiero.speech.transcripts import TranscriptSettings, load_transcript
+from hiero.speech.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
@@ -71,13 +70,12 @@ class Library:
     labels: list[str] | None = None
     adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
     cache: bool = True
-    transcripts: bool = True
-    speech: bool = False
+    transcripts: TranscriptSettings = DEFAULT_SETTINGS
     reader: Callable[[VideoSource, ProgressCallback], None] | None = None  # processes videos into the cache
     edits: EditStore = field(default_factory=EditStore)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
-    _ids_by_name: dict[str, str] = field(default_factory=dict)
+    _by_name: dict[str, Entry] = field(default_factory=dict)
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
     _corpus_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -97,12 +95,9 @@ class Library:
         with self._lock:
             if id in self.entries:
                 return self.entries[id]
-            preferred = name or source.path.stem
-            names = itertools.chain([preferred], (f"{preferred} ({number})" for number in itertools.count(2)))
-            free_name = next(name for name in names if name not in self._ids_by_name)
-            self.entries[id] = Entry(id, free_name, source)
-            self._ids_by_name[free_name] = id
-            return self.entries[id]
+            entry = Entry(id, free_name(name or source.path.stem, self._by_name), source)
+            self.entries[id] = self._by_name[entry.name] = entry
+            return entry
 
     def find(self, id: str) -> Entry:
         """Find an entry by its id. Raises NotFoundError if there is none."""
@@ -111,8 +106,7 @@ class Library:
         return entry
 
     def find_by_name(self, name: str) -> Entry | None:
-        id = self._ids_by_name.get(name)
-        return None if id is None else self.entries[id]
+        return self._by_name.get(name)
 
     def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
         """How many entries have each value that a filter can ask for, most frequent first."""
@@ -162,8 +156,7 @@ class Library:
                 return video
             engine = engine_for(self.engines[model], entry.source)
             video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
-            settings = TranscriptSettings(find=self.transcripts, recognise=self.speech, cache=self.cache)
-            video.transcript = load_transcript(video.files, video.origin, settings, progress or no_progress)
+            video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
             self.videos.add(entry.id, model, video)
             entry.was_read, entry.duration_s = True, video.duration_s
             return video
@@ -276,13 +269,11 @@ def open_library(
             raise InputError(f"{path}: no such file, folder or corpus")
     if paths:
         try:
-            recordings = find_recordings(paths, join, resolve_clashes=True, log=log)
+            for name, recording in find_recordings(paths, join, resolve_clashes=True, log=log).items():
+                library.add(recording, name)
         except NoFilesError:
             if not may_be_empty:
                 raise
-            recordings = {}
-        for name, recording in recordings.items():
-            library.add(recording, name)
     if annotations is not None:
         library.annotations = annotations_to_dicts(annotations)
     return library

@@ -55,8 +55,12 @@ class RoleCheck:
 
 
 def role_router(role: Role | None) -> APIRouter:
-    """A router whose routes require a role. Every route of the server is on such a router."""
+    """A router whose routes require a role."""
     return APIRouter(dependencies=[Depends(RoleCheck(role))])
+
+
+# Every route of the server is on one of these.
+public, view, edit, admin = role_router(None), role_router("view"), role_router("edit"), role_router("admin")
 
 
 # Threads
@@ -138,8 +142,7 @@ class RequestContext:
     @property
     def user(self) -> User:
         """The user whom the guard has authenticated."""
-        user: User = self.request.scope[USER]
-        return user
+        return self.request.scope[USER]
 
     async def run(self, work: Callable[[], Result], pool: WorkerPool = ANSWERS) -> Result:
         """Run work in a thread. Raises ClientDisconnect as soon as the client disconnects."""
@@ -169,7 +172,7 @@ class RequestContext:
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""
-        self.services.log.record_change(self.user, action, subject, detail)
+        self.services.log.record_change(self.user.name, action, subject, detail)
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -18,13 +18,11 @@ from hiero.errors import InputError
 from hiero.serve.guard import set_cookie
 from hiero.serve.jobs import LEARNING, job_events
 from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, Context, FoundEntry, role_router
+from hiero.serve.routing import ERRORS, Context, FoundEntry, admin, edit, public, view
 from hiero.serve.state import Job, StoredToken
 from hiero.serve.video_routes import Filter
 
 MAX_TOKEN_LENGTH = 200
-
-public, view, edit, admin = role_router(None), role_router("view"), role_router("edit"), role_router("admin")
 
 
 # Jobs

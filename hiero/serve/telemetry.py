@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hiero.serve.settings import LogFormat
 from hiero.serve.state import State
-from hiero.serve.users import USER, User
+from hiero.serve.users import USER
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # buckets of latencies
 REQUEST_ID = "hiero.request_id"  # key in the scope of a request
@@ -43,9 +43,9 @@ class EventLog:
         line = json.dumps({"time": stamp, "kind": kind, **fields}) if is_json else " ".join([stamp, kind, *texts])
         self._logger.info("%s", line)
 
-    def record_change(self, user: User, action: str, subject: str, detail: str = "") -> None:
-        self.state.add_audit(user.name, action, subject, detail)
-        self.write("change", user=user.name, action=action, subject=subject, detail=detail)
+    def record_change(self, user: str, action: str, subject: str, detail: str = "") -> None:
+        self.state.add_audit(user, action, subject, detail)
+        self.write("change", user=user, action=action, subject=subject, detail=detail)
 
 
 class RequestLog:

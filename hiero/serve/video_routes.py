@@ -23,7 +23,7 @@ from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey, VideoFilter
-from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, role_router
+from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
 from hiero.steps.segmentation import similarity_tile
 from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
@@ -44,8 +44,6 @@ StepCounts = Annotated[
 FileNumber = Annotated[int, Query(ge=0, le=10_000)]
 LevelNumber = Annotated[int | None, Query(ge=0, le=16)]
 Value = Annotated[str, Query(max_length=200)]
-
-view = role_router("view")
 
 
 async def _parse_filter(
