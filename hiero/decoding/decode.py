@@ -80,6 +80,10 @@ class Sampling:
     stream: int = 0
     skip_unreferenced: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.spacing_s > 0 or self.num_frames < 1:
+            raise InputError(f"spacing_s must be positive and num_frames at least 1, got {self}")
+
     def time_of(self, sample: int) -> float:
         """The time in seconds of a sampled frame, counted over the whole video."""
         index, number = divmod(sample, self.num_frames)
@@ -141,8 +145,6 @@ def read_segments(
     Warns:
         BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
     """
-    if not sampling.spacing_s > 0 or sampling.num_frames < 1:
-        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {sampling}")
     source = Path(path) if isinstance(path, str | Path) else path
     skip = (isinstance(source, Path) or not source.is_lossy) and can_skip_unreferenced(source, sampling, threads)
     with VideoReader(source, sampling.stream, threads, skip) as reader:
@@ -159,7 +161,7 @@ def read_segments(
         yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
-def read_frame(path: Path, time_s: float, short_side: int | None = None, file: Any = None) -> np.ndarray:
+def read_frame(path: Path, time_s: float, file: Any = None) -> np.ndarray:
     """The picture that a video shows at a time, found by seeking. Its last one if it ends before."""
     with VideoReader(path, 0, file=file) as reader:
         reader.messages = []  # the rest of the video is not read, which is no damage
@@ -175,7 +177,7 @@ def read_frame(path: Path, time_s: float, short_side: int | None = None, file: A
             shown = frame
         if shown is None:
             raise InputError(f"{path}: has no pictures")
-        return DisplayedFrame(shown, new_reformatter()).picture(short_side)
+        return DisplayedFrame(shown, new_reformatter()).picture(None)
 
 
 def can_skip_unreferenced(path: Path | LiveSource, sampling: Sampling, threads: int = 0) -> bool:

@@ -77,10 +77,9 @@ def read_segments_parallel(
     """
     path = Path(path)
     num_segments = 0
-    is_valid = sampling.spacing_s > 0 and sampling.num_frames > 0 and path.is_file()
     # A copy of a remote file may be evicted while it is read, unless one process keeps it open.
-    is_valid = is_valid and not path.is_relative_to(cache_folder("remote"))
-    if is_valid and processes > 1 and can_start_processes():
+    is_lasting = path.is_file() and not path.is_relative_to(cache_folder("remote"))
+    if is_lasting and processes > 1 and can_start_processes():
         skip = can_skip_unreferenced(path, sampling)
         task = PartTask(str(path.absolute()), file_state(path), replace(sampling, skip_unreferenced=skip))
         try:
