@@ -89,7 +89,7 @@ class GraphBuilder:
         content: bytes = model.SerializeToString()
         return content
 
-    def _mix(self, x: _Value, name: str, module: Mixed) -> _Value:
+    def _mix(self, x: _Value, name: str, module: Any) -> _Value:
         """An Inception module. The 1×1 convolutions of its input are computed as one."""
         _, b0, b1a, _, b2a, _, _ = MIXED[name]
         first = self._convolve(x, [f"{name}.Branch_{i}.Conv3d_0a_1x1" for i in range(3)])
