@@ -101,6 +101,10 @@ class LoadedBackbones:
                     module.float()  # the other layers
         return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
+    def run(self, batch: list[Segment]) -> list[Tensor]:
+        """Features of a batch of windows by each backbone."""
+        return self.run_frames(stack_frames(batch, self.device))
+
     def run_frames(self, frames: Tensor) -> list[Tensor]:
         """Features by each backbone of windows from `stack_frames`."""
         with self.lock, torch.inference_mode():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hiero.decoding.decode import MAX_GAP_S, Segment
 from hiero.errors import InputError
-from hiero.extraction.extractor import LoadedBackbones, Thumbnails, read_windows, stack_frames
+from hiero.extraction.extractor import LoadedBackbones, Thumbnails, read_windows
 from hiero.extraction.feature_log import FeatureLog
 from hiero.sources.live_source import GrowingFile, LiveSource
 from hiero.types import format_time
@@ -98,7 +98,7 @@ class LiveExtraction:
     def _run(self, window: Segment, thumbnails: Thumbnails) -> dict[str, Tensor]:
         """Compute a window and log it."""
         if not window.is_repeated or window.index != self._next_index:
-            self._outputs = self.networks.run_frames(stack_frames([window], self.networks.device))
+            self._outputs = self.networks.run([window])
         self._next_index = window.index + 1
         rows = {backbone.name: output for backbone, output in zip(self.networks.backbones, self._outputs, strict=True)}
         pictures = thumbnails.make(window, self.networks.num_segments)
