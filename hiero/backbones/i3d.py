@@ -24,6 +24,7 @@ from hiero.errors import InputError
 FILE = "i3d-kinetics-400.ckpt"
 SIZE = 160  # pixels; trained at 224, but 24 frames at 160 are better and cheaper than 16 at 224
 EPSILON = 1e-3  # batch normalisation
+NUM_CLASSES = 400
 # Channels of the Inception modules: input, 1×1 | 1×1 → 3×3 | 1×1 → 3×3 | pool → 1×1
 MIXED = {
     "Mixed_3b": (192, 64, 96, 128, 16, 32, 32),
@@ -111,24 +112,22 @@ class Mixed(nn.Module):
         self.Branch_0 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b0, 1)})
         self.Branch_1 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b1a, 1), "Conv3d_0b_3x3": Unit(b1a, b1b, 3)})
         self.Branch_2 = nn.ModuleDict({"Conv3d_0a_1x1": Unit(inputs, b2a, 1), "Conv3d_0b_3x3": Unit(b2a, b2b, 3)})
-        self.pool = Pool(3, 3, 1, 1)
-        self.Branch_3 = nn.ModuleDict({"Conv3d_0b_1x1": Unit(inputs, b3, 1)})
+        self.Branch_3 = nn.ModuleDict({"pool": Pool(3, 3, 1, 1), "Conv3d_0b_1x1": Unit(inputs, b3, 1)})
 
     def forward(self, x: Tensor) -> Tensor:
         branches = []
-        for branch in (self.Branch_0, self.Branch_1, self.Branch_2):
+        for branch in (self.Branch_0, self.Branch_1, self.Branch_2, self.Branch_3):
             y = x
-            for unit in branch.values():
-                y = unit(y)
+            for layer in branch.values():
+                y = layer(y)
             branches.append(y)
-        branches.append(self.Branch_3["Conv3d_0b_1x1"](self.pool(x)))
         return torch.cat(branches, 2)
 
 
 class I3D(nn.Module):
     """Frames (B, T, 3, H, W) in [−1, 1] → logits (B, 400). Modules are named as in the published network."""
 
-    def __init__(self, num_classes: int = 400) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers: dict[str, nn.Module] = {
             "Conv3d_1a_7x7": Unit(3, 64, 7, 2),
@@ -144,7 +143,7 @@ class I3D(nn.Module):
                 layers["MaxPool3d_5a"] = Pool(2, 2, 2, 2)
             layers[name] = Mixed(*channels)
         self.layers = nn.ModuleDict(layers)
-        self.logits = nn.Linear(1024, num_classes)
+        self.logits = nn.Linear(1024, NUM_CLASSES)
         self.checkpoint: Path | None = None  # source of the weights
         self.integer: Any = None  # 8-bit network for CPUs, see `hiero.backbones.i3d_int8`
 

@@ -12,7 +12,7 @@ Frames are (T, H, W, C). A convolution in time stacks the frames of its kernel a
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import erf, pi, sqrt
@@ -89,7 +89,7 @@ class GraphBuilder:
         content: bytes = model.SerializeToString()
         return content
 
-    def _mix(self, x: _Value, name: str, module: Mixed) -> _Value:
+    def _mix(self, x: _Value, name: str, module: Any) -> _Value:
         """An Inception module. The 1×1 convolutions of its input are computed as one."""
         _, b0, b1a, _, b2a, _, _ = MIXED[name]
         first = self._convolve(x, [f"{name}.Branch_{i}.Conv3d_0a_1x1" for i in range(3)])
@@ -98,7 +98,7 @@ class GraphBuilder:
             parts[0],
             self._convolve(parts[1], [f"{name}.Branch_1.Conv3d_0b_3x3"]),
             self._convolve(parts[2], [f"{name}.Branch_2.Conv3d_0b_3x3"]),
-            self._convolve(self._pool(x, module.pool), [f"{name}.Branch_3.Conv3d_0b_1x1"]),
+            self._convolve(self._pool(x, module.Branch_3["pool"]), [f"{name}.Branch_3.Conv3d_0b_1x1"]),
         ]
         scales = np.concatenate([branch.scales for branch in branches])
         means = np.concatenate([branch.means for branch in branches])
@@ -227,32 +227,27 @@ class IntegerI3D:
     """8-bit I3D up to its pooled features, run by onnxruntime."""
 
     def __init__(self, make: Callable[[], bytes], path: Path, num_frames: int, size: int) -> None:
+        """Use the graph at `path`, or a new one, which is stored there."""
         self.shape = (num_frames, 3, size, size)
-        for graph in self._graphs(make, path):
-            try:
-                session = cpu_session(graph)
-                shape = [num_frames, size, size, 3]
-                if session.get_inputs()[0].shape != shape:
-                    raise InputError(f"it expects clips of shape {session.get_inputs()[0].shape}, got {shape}")
-                self.session = session
-                return
-            # onnxruntime raises many kinds of errors, for damaged files or unsupported operations.
-            except Exception as error:
-                reason = str(error)
-        raise InputError(f"8-bit I3D cannot run on this machine ({reason})")
-
-    @staticmethod
-    def _graphs(make: Callable[[], bytes], path: Path) -> Iterator[bytes]:
-        """The stored graph, and if that does not run, a new one, which is stored."""
-        with suppress(OSError):
-            yield path.read_bytes()
+        # onnxruntime raises many kinds of errors, for damaged files or unsupported operations.
         try:
-            graph = make()
-        except ImportError as error:
-            raise InputError(f"8-bit I3D needs the package onnx ({error})") from error
-        with suppress(OSError):  # no space or permission: it is built again next time
-            write_bytes(path, graph)
-        yield graph
+            self.session = self._open(path.read_bytes())
+        except Exception:  # not stored yet, damaged, or for clips of another shape
+            try:
+                graph = make()
+                with suppress(OSError):  # no space or permission: it is built again next time
+                    write_bytes(path, graph)
+                self.session = self._open(graph)
+            except Exception as error:  # without the package onnx, too
+                raise InputError(f"8-bit I3D cannot run on this machine ({error})") from error
+
+    def _open(self, graph: bytes) -> Any:
+        """A session of a graph for clips of this shape."""
+        session = cpu_session(graph)
+        (frames,), (num_frames, _, height, width) = session.get_inputs(), self.shape
+        if frames.shape != [num_frames, height, width, 3]:
+            raise InputError(f"it expects clips of shape {frames.shape}")
+        return session
 
     def __call__(self, clips: Tensor) -> Tensor:
         """Clips (B, T, 3, H, W) in [−1, 1] → pooled features (B, T', 1024)."""

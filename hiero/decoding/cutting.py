@@ -94,8 +94,9 @@ def write_clip(
                     starts_s.append(writer.offset_s)
                     writer.add(piece)
                     progress(piece.path.name)
-                if isinstance(writer, _Encoder):
-                    writer.flush()
+                if not copy:  # write what the encoders still hold
+                    for stream in out.streams:
+                        out.mux(stream.encode(None))
         except av.FFmpegError as error:
             if is_disk_full(error):
                 raise OSError(error.errno, error.strerror, str(path)) from error
@@ -171,11 +172,6 @@ class _Encoder:
         self.num_frames += 1
         for track in self.tracks:
             track.advance(time_s)
-
-    def flush(self) -> None:
-        """Write what the encoders still hold."""
-        for stream in self.out.streams:
-            self.out.mux(stream.encode(None))
 
 
 def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:

@@ -16,12 +16,13 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from hiero.decoding.packets import find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
+from hiero.sources.live_source import LiveSource
 from hiero.storage.files import check_fits
 from hiero.types import format_time
 
@@ -44,16 +45,6 @@ MAX_LATE_SHARE = 0.05  # share of these gaps that may be longer than the samplin
 
 class BrokenVideoWarning(UserWarning):
     """A file ends early, or its timestamps jump. The readable part is used."""
-
-
-class StreamSource(Protocol):
-    """A source of frames other than a complete file. See `hiero.sources.live_source`."""
-
-    is_lossy: bool
-    position: float
-
-    def open(self) -> Any:
-        """Open an FFmpeg container. Raises InputError if that fails."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +79,10 @@ class Sampling:
     min_share: float = 0.5
     stream: int = 0
     skip_unreferenced: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.spacing_s > 0 or self.num_frames < 1:
+            raise InputError(f"spacing_s must be positive and num_frames at least 1, got {self}")
 
     def time_of(self, sample: int) -> float:
         """The time in seconds of a sampled frame, counted over the whole video."""
@@ -143,15 +138,13 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(
-    path: Path | str | StreamSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
+    path: Path | str | LiveSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
 ) -> Iterator[Segment]:
     """Segments of a video in order.
 
     Warns:
         BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
     """
-    if not sampling.spacing_s > 0 or sampling.num_frames < 1:
-        raise InputError(f"spacing_s must be positive and num_frames at least 1, got {sampling}")
     source = Path(path) if isinstance(path, str | Path) else path
     skip = (isinstance(source, Path) or not source.is_lossy) and can_skip_unreferenced(source, sampling, threads)
     with VideoReader(source, sampling.stream, threads, skip) as reader:
@@ -168,7 +161,7 @@ def read_segments(
         yield from builder.finish(current, reader.last_s, reader.end_s)
 
 
-def read_frame(path: Path, time_s: float, short_side: int | None = None, file: Any = None) -> np.ndarray:
+def read_frame(path: Path, time_s: float, file: Any = None) -> np.ndarray:
     """The picture that a video shows at a time, found by seeking. Its last one if it ends before."""
     with VideoReader(path, 0, file=file) as reader:
         reader.messages = []  # the rest of the video is not read, which is no damage
@@ -184,10 +177,10 @@ def read_frame(path: Path, time_s: float, short_side: int | None = None, file: A
             shown = frame
         if shown is None:
             raise InputError(f"{path}: has no pictures")
-        return DisplayedFrame(shown, new_reformatter()).picture(short_side)
+        return DisplayedFrame(shown, new_reformatter()).picture(None)
 
 
-def can_skip_unreferenced(path: Path | StreamSource, sampling: Sampling, threads: int = 0) -> bool:
+def can_skip_unreferenced(path: Path | LiveSource, sampling: Sampling, threads: int = 0) -> bool:
     """Whether unreferenced frames should be skipped: in the first seconds the others are frequent enough."""
     if not sampling.skip_unreferenced:
         return False
@@ -324,7 +317,7 @@ class VideoReader:
 
     def __init__(
         self,
-        path: Path | StreamSource,
+        path: Path | LiveSource,
         stream: int,
         threads: int = 0,
         skip_unreferenced: bool = False,
@@ -400,13 +393,13 @@ class VideoReader:
             reason = str(error) if isinstance(self.path, Path) else error.strerror
             if not num_frames:
                 raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
-            self._warn(f"ends after {self.end_s:.1f} s ({reason}); the part before that is used", stacklevel=4)
+            self._warn(f"ends after {self.end_s:.1f} s ({reason}); the part before that is used")
             return
         # With threads, FFmpeg does not report some broken files: only the length shows it.
         stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else 0.0
         if not self.has_jumped and self.end_s < (1 - MAX_MISSING) * stated_s - MAX_MISSING_S:
             times = f"{self.end_s:.1f} of {stated_s:.1f} s"
-            self._warn(f"ends after {times}; the part before that is used", stacklevel=4)
+            self._warn(f"ends after {times}; the part before that is used")
 
     def _decode(self, packet: Any) -> list[Any]:
         """Frames of a packet; none of a damaged packet of a lossy stream."""
@@ -437,7 +430,11 @@ class VideoReader:
             gap_s = time_s - self.last_s
             self.gaps_s += gap_s if MAX_FRAME_S < gap_s <= MAX_GAP_S else 0.0
             if abs(gap_s) > MAX_GAP_S or (gap_s > MAX_FRAME_S and self.gaps_s > self._max_gaps_s()):
-                self._warn_of_jump(gap_s)
+                if not self.has_jumped:
+                    direction, last = "ahead" if gap_s > 0 else "back", format_time(self.last_s)
+                    jump = f"{direction} by {format_time(abs(gap_s))} after {last}"
+                    self._warn(f"its timestamps jump {jump}; such jumps are left out")
+                self.has_jumped = True
                 self.usual_frame_s = min(self.gap_s or self.usual_frame_s, MAX_FRAME_S)  # the stated rate is wrong
                 self.left_out_s += gap_s - self.usual_frame_s
                 time_s = self.last_s + self.usual_frame_s
@@ -452,17 +449,10 @@ class VideoReader:
         num_bytes = self.container.size if isinstance(self.path, Path) else self.path.position
         return min(MAX_GAPS_S, MIN_GAPS_S + num_bytes / BYTES_PER_GAP_S)
 
-    def _warn_of_jump(self, gap_s: float) -> None:
-        """Warn once that timestamps jump."""
-        if not self.has_jumped:
-            jump = f"{'ahead' if gap_s > 0 else 'back'} by {format_time(abs(gap_s))} after {format_time(self.last_s)}"
-            self._warn(f"its timestamps jump {jump}; such jumps are left out", stacklevel=5)
-        self.has_jumped = True
-
-    def _warn(self, text: str, stacklevel: int) -> None:
+    def _warn(self, text: str) -> None:
         """Warn that the video is broken, or add that to `messages`: warnings of threads cannot be caught."""
         if self.messages is None:
-            warnings.warn(BrokenVideoWarning(f"{self.path}: {text}"), stacklevel=stacklevel)
+            warnings.warn(BrokenVideoWarning(f"{self.path}: {text}"), stacklevel=4)
         else:
             self.messages.append(f"{self.path}: {text}")
 

@@ -72,8 +72,16 @@ def packets_before(container: Any, stream: Any, tick: int, *others: Any) -> Iter
 
     Packets of the other streams come as well, in the order of the file.
     """
+    start = stream.start_time or 0
     for margin_s in SEEK_MARGINS_S:
-        packets = _seek_packets(container, stream, tick, margin_s, *others)
+        if margin_s == math.inf:  # without an index, a search for the first timestamp can miss it
+            target = start - round(BEFORE_START_S / stream.time_base)
+        else:
+            target = max(start, tick - round(margin_s / stream.time_base))
+        # A file without an index is read from where it is, which may be too late.
+        with suppress(import_av().FFmpegError):
+            container.seek(target, stream=stream)
+        packets = iter(container.demux(stream, *others))  # the empty last one flushes the decoder
         first = next(packets, None)
         if first is None:
             continue
@@ -95,18 +103,6 @@ def packets_from(container: Any, stream: Any, tick: int, path: Path) -> Iterator
         if packet.dts is not None and packet.dts > tick:
             break
     raise InputError(f"{path}: changed while it was read, or does not support seeking. Convert it to another format.")
-
-
-def _seek_packets(container: Any, stream: Any, tick: int, margin_s: float, *others: Any) -> Iterator[Any]:
-    """Packets from about `margin_s` before a timestamp on, with the empty last one that flushes the decoder."""
-    first = stream.start_time or 0
-    target = max(first, tick - round(margin_s / stream.time_base)) if margin_s < math.inf else None
-    if target is None:  # without an index, a search for the first timestamp can miss it
-        target = first - round(BEFORE_START_S / stream.time_base)
-    # A file without an index is read from where it is; the caller notices that it is too late.
-    with suppress(import_av().FFmpegError):
-        container.seek(target, stream=stream)
-    return iter(container.demux(stream, *others))
 
 
 def can_start_decoding(codec: str, extradata: bytes, packet: bytes) -> bool:

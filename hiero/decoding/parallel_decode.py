@@ -24,7 +24,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -78,10 +77,9 @@ def read_segments_parallel(
     """
     path = Path(path)
     num_segments = 0
-    is_valid = sampling.spacing_s > 0 and sampling.num_frames > 0 and path.is_file()
     # A copy of a remote file may be evicted while it is read, unless one process keeps it open.
-    is_valid = is_valid and not path.is_relative_to(cache_folder("remote"))
-    if is_valid and processes > 1 and can_start_processes():
+    is_lasting = path.is_file() and not path.is_relative_to(cache_folder("remote"))
+    if is_lasting and processes > 1 and can_start_processes():
         skip = can_skip_unreferenced(path, sampling)
         task = PartTask(str(path.absolute()), file_state(path), replace(sampling, skip_unreferenced=skip))
         try:
@@ -223,34 +221,23 @@ class DecodingPool:
 
 
 _pools: dict[tuple[int, int | None], DecodingPool] = {}
-_lock = threading.Lock()
-
-
-def _forget_pools() -> None:
-    """In a forked process: the threads were not copied, so there is nothing to wait for."""
-    global _pools, _lock
-    _pools, _lock = {}, threading.Lock()
-
-
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_forget_pools)
+    # The threads of a pool are not copied to a forked process, which must not end the workers either.
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def decoding_pool(processes: int, gpu: int | None = None) -> DecodingPool:
     """The pool with this many processes, shared by all videos until this process ends."""
-    with _lock:
-        if (processes, gpu) not in _pools:
-            _pools[processes, gpu] = DecodingPool(processes, gpu)
-        return _pools[processes, gpu]
+    # A new pool has no threads or processes yet, so that it costs nothing if there is one already.
+    return _pools.setdefault((processes, gpu), DecodingPool(processes, gpu))
 
 
 @atexit.register
 def close_pools() -> None:
     """End all workers."""
-    with _lock:
-        for pool in _pools.values():
-            pool.close()
-        _pools.clear()
+    for pool in _pools.values():
+        pool.close()
+    _pools.clear()
 
 
 class PartError(Exception):
@@ -332,16 +319,10 @@ class PartDecoder:
         self.reader = None
 
     def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
-        shown: list[int] = []
         pictures = _PictureWriter(task, memory)
         current: DisplayedFrame | None = None
         num_frames = 0
         messages = reader.messages = []
-
-        def show(frame: DisplayedFrame, until_s: float) -> None:
-            while task.sampling.time_of(task.first_sample + len(shown)) < until_s:
-                shown.append(pictures.write(frame))
-
         packets = packets_from(reader.container, reader.stream, task.entry, Path(task.path))
         for frame in reader.frames(packets):
             if frame.pts is None:
@@ -354,19 +335,18 @@ class PartDecoder:
             if current is not None:
                 if not 0 < float((frame.pts - current.frame.pts) * frame.time_base) <= MAX_FRAME_S:
                     raise PartError("its timestamps jump")
-                show(current, time_s)
+                pictures.show(current, time_s)
             if task.end is not None and frame.pts >= task.end:
                 if frame.pts != task.end or messages:
                     raise PartError(messages[0] if messages else "the next part does not follow")
-                return PartReply(shown, pictures.num, 0.0, 0.0, [])
+                return PartReply(pictures.shown, pictures.num, 0.0, 0.0, [])
             current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("it ends early")
         if reader.gpu is not None and messages:  # the CPU shows whether the file is really damaged
             raise PartError(messages[0])
-        show(current, reader.end_s)
-        pictures.write(current)
-        return PartReply(shown, pictures.num, reader.last_s, reader.end_s, messages)
+        pictures.show(current, reader.end_s, is_last=True)
+        return PartReply(pictures.shown, pictures.num, reader.last_s, reader.end_s, messages)
 
     def _display(self, frame: Any, task: PartTask, reader: VideoReader) -> DisplayedFrame:
         if reader.gpu is None:
@@ -401,18 +381,21 @@ class _PictureWriter:
 
     def __init__(self, task: PartTask, memory: np.ndarray) -> None:
         self.task, self.memory, self.num = task, memory, 0
-        self.last: DisplayedFrame | None = None
+        self.shown: list[int] = []  # number of the picture at each sampled time
 
-    def write(self, frame: DisplayedFrame) -> int:
-        """The number of the frame's picture. Raises PartError if it does not fit."""
-        if frame is not self.last:
-            picture, size = frame.picture(self.task.sampling.short_side), self.task.picture_bytes
-            begin = self.num * size
-            if picture.shape[:2] != tuple(self.task.shape) or begin + size > len(self.memory):
-                raise PartError("its frames differ in size, or are too many")
-            self.memory[begin : begin + size] = picture.reshape(-1)
-            self.last, self.num = frame, self.num + 1
-        return self.num - 1
+    def show(self, frame: DisplayedFrame, until_s: float, is_last: bool = False) -> None:
+        """Show a frame at all sampled times before `until_s`. The last frame is written even if there are none."""
+        num_before = len(self.shown)
+        while self.task.sampling.time_of(self.task.first_sample + len(self.shown)) < until_s:
+            self.shown.append(self.num)
+        if len(self.shown) == num_before and not is_last:
+            return
+        picture, size = frame.picture(self.task.sampling.short_side), self.task.picture_bytes
+        begin = self.num * size
+        if picture.shape[:2] != tuple(self.task.shape) or begin + size > len(self.memory):
+            raise PartError("its frames differ in size, or are too many")
+        self.memory[begin : begin + size] = picture.reshape(-1)
+        self.num += 1
 
 
 def main(decoder_name: str) -> None:
@@ -426,7 +409,7 @@ def main(decoder_name: str) -> None:
             if not select.select([tasks], [], [], REST_AFTER_S)[0]:
                 decoder.close()
             task, memory_path = pickle.load(tasks)
-            reply: PartReply | Exception
+            reply: PartReply | PartError
             try:
                 with Path(memory_path).open("r+b") as memory:
                     reply = decoder.decode(task, np.frombuffer(mmap.mmap(memory.fileno(), 0), np.uint8))
@@ -462,17 +445,14 @@ class PartWorker:
 
     def _ask(self, task: PartTask, memory_path: str) -> PartReply:
         process = self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
         pickle.dump((task, memory_path), process.stdin)
         process.stdin.flush()
-        reply = pickle.load(process.stdout)
+        reply: PartReply | PartError = pickle.load(process.stdout)
         if isinstance(reply, PartError):
             raise reply
-        assert isinstance(reply, PartReply)
         return reply
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Any:
         """The process, restarted if it has died."""
         if self.process is not None and self.process.poll() is not None:
             self.close()

@@ -12,6 +12,7 @@ The features have a row for each segment. There are two kinds of backbones:
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import threading
 import time
@@ -29,11 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from hiero.backbones.registry import Backbone, Precision, find_backbone, load_backbone
-from hiero.decoding.decode import Sampling, Segment, StreamSource, has_gpu_decoder, read_segments
+from hiero.decoding.decode import Sampling, Segment, has_gpu_decoder, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
+from hiero.sources.live_source import LiveSource
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
@@ -144,34 +146,33 @@ def extract_features(
     spacing_s = backbones[0].spacing_s if options.spacing_s is None else options.spacing_s
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
     segments = read_windows(path, networks, spacing_s, stream=options.stream, threads=options.threads)
-    windows = _overlapping_windows(segments, options.overlap)
+    windows = segments if options.overlap == 1 else _overlapping_windows(segments, options.overlap)
     batch_size = options.batch_size or default_batch_size(networks.device)
     thumbnails = result.thumbnails if options.thumbnails else None
     saved_at_s = time.monotonic()
-    # One thread decodes and another prepares batches while the networks run.
-    with (
-        # closed last: after an error, segments that nobody reads would block the decoder
-        closing(cast("Generator[Segment]", segments)),
-        prefetch(_batches(windows, result.num_windows, batch_size)) as decoded,
-        prefetch(_prepare_batches(decoded, networks, result.num_windows, thumbnails), 1) as batches,
-    ):
-        for batch in batches:
-            if batch.num_windows <= result.num_windows:  # an earlier run has done it
-                progress(batch.end_s)
-                continue
-            result.add(batch, networks)
-            progress(result.end_s)
-            if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
-                with suppress(OSError):  # a full disk must not end the extraction
-                    result.save(partial)
-                saved_at_s = time.monotonic()
+    # After an error, segments that nobody reads would block the decoder.
+    with closing(cast("Generator[Segment]", segments)):
+        for window in itertools.islice(windows, result.num_windows):  # an earlier run has done them
+            progress(window.end_s)
+        # One thread decodes and another prepares batches while the networks run.
+        with (
+            prefetch(_batches(windows, batch_size)) as decoded,
+            prefetch(_prepare_batches(decoded, networks, thumbnails), 1) as batches,
+        ):
+            for batch in batches:
+                result.add(batch, networks)
+                progress(result.end_s)
+                if partial is not None and time.monotonic() - saved_at_s > SAVE_EVERY_S:
+                    with suppress(OSError):  # a full disk must not end the extraction
+                        result.save(partial)
+                    saved_at_s = time.monotonic()
     window_rows = {backbone.name: torch.cat(result.rows[backbone.name]) for backbone in backbones}
     features = join_windows(backbones, window_rows, result.end_s, spacing_s)
     return VideoFeatures(features, result.end_s, spacing_s, result.thumbnails.times_s, result.thumbnails.pictures)
 
 
 def read_windows(
-    source: Path | str | StreamSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
+    source: Path | str | LiveSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
     """Windows of a video for the networks, in order and without overlap."""
     sampling = Sampling(
@@ -407,55 +408,35 @@ def make_thumbnail(frame: np.ndarray) -> bytes:
 
 
 def _overlapping_windows(segments: Iterator[Segment], num_segments: int) -> Iterator[Segment]:
-    """Windows of several segments that begin one segment apart; as many windows as segments."""
-    if num_segments < 1:
-        raise InputError(f"a window must span at least 1 segment, got {num_segments}")
-    if num_segments == 1:
-        yield from segments
-        return
+    """Windows of several segments: each segment gets the window that it begins, the last ones the last window."""
     recent: deque[Segment] = deque(maxlen=num_segments)
-    index = 0
 
-    def join_recent(end_s: float) -> Segment:
-        frames = np.concatenate([segment.frames for segment in recent])
-        return Segment(index, tuple(time_s for segment in recent for time_s in segment.times_s), frames, end_s)
+    def window_of(segment: Segment) -> Segment:
+        times_s = tuple(time_s for part in recent for time_s in part.times_s)
+        return Segment(segment.index, times_s, np.concatenate([part.frames for part in recent]), segment.end_s)
 
     for segment in segments:
         recent.append(segment)
         if len(recent) == num_segments:
-            yield join_recent(recent[0].end_s)
-            index += 1
-    # The last segments all get the last window of the video.
-    for segment in list(recent)[1 if index else 0 :]:
-        yield join_recent(segment.end_s)
-        index += 1
+            yield window_of(recent[0])
+    for segment in list(recent)[len(recent) == num_segments :]:
+        yield window_of(segment)
 
 
-def _batches(windows: Iterator[Segment], num_done: int, size: int) -> Iterator[list[Segment]]:
-    """Batches of windows; those that the networks need not see come one by one."""
-    batch: list[Segment] = []
-    for window in windows:
-        if window.index < num_done or window.is_repeated:
-            if batch:
-                yield batch
-            batch = []
-            yield [window]
-            continue
-        batch.append(window)
-        if len(batch) == size:
+def _batches(windows: Iterator[Segment], size: int) -> Iterator[list[Segment]]:
+    """Batches of windows; those that repeat the one before come one by one."""
+    for is_repeated, run in itertools.groupby(windows, lambda window: window.is_repeated):
+        while batch := list(itertools.islice(run, 1 if is_repeated else size)):
             yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _prepare_batches(
-    decoded: Iterator[list[Segment]], networks: LoadedBackbones, num_done: int, thumbnails: Thumbnails | None
+    decoded: Iterator[list[Segment]], networks: LoadedBackbones, thumbnails: Thumbnails | None
 ) -> Iterator[_PreparedBatch]:
-    """Move frames to the device and make thumbnails, except for windows that are done or repeat the one before."""
+    """Move frames to the device and make thumbnails, except for windows that repeat the one before."""
     for batch in decoded:
         frames, pictures = None, []
-        if batch[-1].index >= num_done and not batch[-1].is_repeated:
+        if not batch[-1].is_repeated:
             frames = stack_frames(batch, networks.device)
             if thumbnails is not None:
                 pictures = [thumbnails.make(window, networks.num_segments) for window in batch]

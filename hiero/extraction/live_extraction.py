@@ -64,7 +64,7 @@ class LiveExtraction:
         self._next_index = -1
         num_queued = max(2, min(MAX_QUEUE_WINDOWS, int((max_delay_s or 0.0) / self.window_s))) if source.is_lossy else 1
         self._queue: queue.Queue[tuple[Segment, float]] = queue.Queue(num_queued)
-        self._ended, self._closing = threading.Event(), threading.Event()
+        self._closing = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._fill_queue, daemon=True)
 
@@ -72,7 +72,7 @@ class LiveExtraction:
         """Windows as they are computed; None from time to time while nothing is new."""
         self._thread.start()
         try:
-            while not (self._ended.is_set() and self._queue.empty()):
+            while self._thread.is_alive() or not self._queue.empty():
                 try:
                     window, decoded_at_s = self._queue.get(timeout=TICK_S)
                 except queue.Empty:
@@ -118,8 +118,6 @@ class LiveExtraction:
                     self._offer(window)
         except BaseException as error:  # raised again by `windows`
             self._error = error
-        finally:
-            self._ended.set()
 
     def _offer(self, window: Segment) -> None:
         """Put a window into the queue, or skip it if it is late."""

@@ -15,8 +15,7 @@ import queue
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from hiero.backbones.registry import fetch_weights
@@ -41,19 +40,17 @@ MAX_WORKERS_PER_GPU = 64
 class Worker:
     """An actor in a process of the cluster, with the networks of a plan."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        paths = {"out": Path(settings["out"]), "weights": settings["weights"] and Path(settings["weights"])}
-        self.plan = ExtractionPlan(**settings | paths)
-        self.position_s = 0.0
-        if self.plan.threads:
+    def __init__(self, plan: ExtractionPlan) -> None:
+        self.plan, self.position_s = plan, 0.0
+        if plan.threads:
             import torch
 
-            torch.set_num_threads(self.plan.threads)
+            torch.set_num_threads(plan.threads)
 
-    def extract(self, name: str, path: str) -> dict[str, Any]:
-        """Extract one video; returns an ExtractionResult as a dictionary."""
+    def extract(self, name: str, path: str) -> ExtractionResult:
+        """Extract one video."""
         self.position_s = 0.0
-        return asdict(extract_video(self.plan, name, VideoSource.of(path).files[0], self.advance))
+        return extract_video(self.plan, name, VideoSource.of(path).files[0], self.advance)
 
     def advance(self, done_s: float) -> None:
         self.position_s = done_s
@@ -139,14 +136,11 @@ class _ClusterRun:
         weights = plan.weights
         if weights is None and plan.is_tower and plan.backbone_info.needs_weights:
             weights = fetch_weights(plan.backbone_info)
-        settings = asdict(plan) | {
-            "out": str(plan.out.resolve()),
-            "weights": None if weights is None else str(weights.resolve()),
-            "device": "cuda" if num_gpus else "cpu",
-        }
+        device, weights = "cuda" if num_gpus else "cpu", weights and weights.resolve()
+        worker_plan = replace(plan, out=plan.out.resolve(), weights=weights, device=device)
         # A second call at a time answers `position`.
         actor_class = self.ray.remote(Worker).options(max_concurrency=2, **resources)
-        self.new_actor = functools.partial(actor_class.remote, settings)
+        self.new_actor = functools.partial(actor_class.remote, worker_plan)
         self.actors = [self.new_actor() for _ in range(num_workers)]
         pings = {actor.pid.remote(): actor for actor in self.actors}
         if not self.ray.wait(list(pings), timeout=PLACEMENT_TIMEOUT_S)[0]:
@@ -168,7 +162,8 @@ class _ClusterRun:
                     while not self.ray.wait([result], timeout=POLL_S)[0]:
                         with suppress(self.ray.exceptions.RayError):  # asked again the next time
                             advance(self.ray.get(actor.position.remote(), timeout=POLL_S))
-                    return ExtractionResult(**self.ray.get(result))
+                    extracted: ExtractionResult = self.ray.get(result)
+                    return extracted
                 except self.ray.exceptions.RayTaskError as error:  # of the plan or a disk: the same for all videos
                     raise error.as_instanceof_cause() from None
                 except self.ray.exceptions.RayError:

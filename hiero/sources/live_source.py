@@ -263,10 +263,8 @@ class _Reader:
 
 def _open_container(target: Any, name: str, hint: str, **arguments: Any) -> Any:
     """Call `av.open`; errors become one line without the address."""
-    try:
-        import av
-    except ImportError:
-        raise InputError("reading video needs PyAV. Run: pip install 'hiero-video[video]'") from None
+    import av
+
     try:
         return av.open(target, **arguments)
     except av.error.ExitError as error:  # a timeout

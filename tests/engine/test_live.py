@@ -203,7 +203,7 @@ def test_windows_of_a_camera_that_a_slow_machine_drops_are_counted(engine, film,
     run, extraction = reader.extraction.networks.run, reader.extraction
 
     def run_at_the_end(batch):  # slower than the camera
-        wait_until(extraction._ended.is_set)
+        wait_until(lambda: not extraction._thread.is_alive())
         return run(batch)
 
     monkeypatch.setattr(extraction.networks, "run", run_at_the_end)
