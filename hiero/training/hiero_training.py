@@ -17,11 +17,12 @@ from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
+from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
-from hiero.training.fabric import ProcessGroup, autocast_precision
+from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
 from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
 
