@@ -24,11 +24,8 @@ def make_fabric(device: str) -> Any:
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     try:
         target = torch.device(device)
-        devices: Any = 1
-        if world_size > 1:
-            devices = local_world_size
-        elif target.type == "cuda" and target.index is not None:
-            devices = [target.index]
+        is_one_gpu = world_size == 1 and target.type == "cuda" and target.index is not None
+        devices: Any = [target.index] if is_one_gpu else local_world_size
         fabric = Fabric(
             accelerator=target.type,
             devices=devices,
