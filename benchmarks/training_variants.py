@@ -21,7 +21,8 @@ from benchmarks.captaincook4d_data import CLOCK, narrate, read_annotations
 from hiero import HiERO, embed_features, load_model
 from hiero.config import LossConfig
 from hiero.data.stores import FeatureStore
-from hiero.model.losses import Losses, Peers, Timed, compute_losses
+from hiero.model.losses import Losses, Timed, compute_losses
+from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, cut_steps
@@ -112,7 +113,7 @@ def losses_with_negatives(bank: Tensor) -> Callable[..., Losses]:
     """
 
     def losses(
-        model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
+        model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: ProcessGroup | None = None
     ) -> Losses:
         result = compute_losses(model, levels, narrations, config, peers)
         texts, text_times, text_mask = narrations
@@ -155,7 +156,12 @@ class KeepNeighbours:
         return self.forward(model, features, mask, *args, **kwargs)  # type: ignore[arg-type]
 
     def losses(
-        self, model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
+        self,
+        model: HiERO,
+        levels: list[Level],
+        narrations: Timed,
+        config: LossConfig,
+        peers: ProcessGroup | None = None,
     ) -> Losses:
         result = compute_losses(model, levels, narrations, config, peers)
         mask = levels[0].mask

@@ -28,15 +28,17 @@ RANGES = {  # smallest and largest value of a setting, in any of the dataclasses
     **dict.fromkeys(COUNTS, (1, MAX_COUNT)),
     "num_layers": (1, MAX_LAYERS),
     "depth": (0, MAX_DEPTH),
+    "inside": (0, 1),
 }
 POSITIVE = ("radius_s", "thread_radius", "kappa", "alpha", "temperature", "lr", "clip", "window_s")
+# The parts of the network that plug-ins can replace; see hiero/model/parts.py.
+PAPER_PARTS = {"operator": "tdgc", "pooling": "mean", "clustering": "spectral"}
 
 
 class Config:
     """JSON in and out for the dataclasses below. An unknown key is an error."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    _nested: ClassVar[dict[str, Any]] = {}  # builds the fields that are dataclasses themselves
 
     def __post_init__(self) -> None:
         for name, hint in _type_hints(type(self)).items():  # type: ignore[arg-type]
@@ -50,16 +52,14 @@ class Config:
 
     def _check_range(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
-        if value < least:
+        if not value >= least:
             raise InputError(f"{name} must be at least {least}, got {value}")
-        if value > most:
+        if not value <= most:
             raise InputError(f"{name} must be at most {most}, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in JSON and TOML."""
-        values = dataclasses.asdict(self)
-        nested = {name: getattr(self, name) for name in values}
-        return {**values, **{name: value.to_dict() for name, value in nested.items() if isinstance(value, Config)}}
+        return dataclasses.asdict(self, dict_factory=_leave_out_paper_parts)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -67,18 +67,17 @@ class Config:
         names = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - names):
             raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(names))}")
-        try:
-            nested = {
-                name: build(values[name]) for name, build in cls._nested.items() if isinstance(values.get(name), dict)
-            }
-        except TypeError as error:  # an unknown setting of a Clock, which is not a Config
-            raise InputError(f"{cls.__name__}: {error}") from error
         hints = _type_hints(cls)  # type: ignore[arg-type]
+        settings = {}
         for name, value in values.items():
+            try:
+                settings[name] = _build_nested(value, hints[name]) if isinstance(value, dict) else value
+            except TypeError as error:  # a missing setting, or an unknown one of a Clock
+                raise InputError(f"{cls.__name__}: {error}") from error
             is_infinite = isinstance(value, float) and not math.isfinite(value)
-            if name not in nested and (is_infinite or not _has_type(value, hints[name])):
+            if is_infinite or not _has_type(settings[name], hints[name]):
                 raise InputError(f"{cls.__name__}.{name} cannot be {value!r}")
-        return cls(**{**values, **nested})
+        return cls(**settings)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed."""
@@ -86,6 +85,19 @@ class Config:
 
 
 _type_hints = functools.cache(get_type_hints)  # of a dataclass, which take milliseconds
+
+
+def _leave_out_paper_parts(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Settings without the parts of the paper, which keeps its files and fingerprints unchanged."""
+    return dict(item for item in items if item not in PAPER_PARTS.items())
+
+
+def _build_nested(values: dict[str, Any], hint: Any) -> Any:
+    """The dataclass of a field from its settings, or the values themselves if the field has another type."""
+    for option in get_args(hint) or (hint,):
+        if dataclasses.is_dataclass(option):
+            return option.from_dict(values) if issubclass(option, Config) else option(**values)
+    return values
 
 
 def _has_type(value: Any, hint: Any) -> bool:
@@ -120,10 +132,6 @@ class Behaviour(Config):
     def released(cls) -> Behaviour:
         """The behaviour of the authors' release."""
         return cls(mixed_threads=True, truncated_labels=True, rounded_times=True, rounded_samples=True)
-
-
-# The parts of the network that plug-ins can replace; see hiero/model/parts.py.
-PAPER_PARTS = {"operator": "tdgc", "pooling": "mean", "clustering": "spectral"}
 
 
 @dataclass(frozen=True)
@@ -175,8 +183,6 @@ class ModelConfig(Config):
     clustering: str = PAPER_PARTS["clustering"]
     """Registered name of the clustering that finds threads in the decoder. `kappa` belongs to `spectral`."""
 
-    _nested: ClassVar[dict[str, Any]] = {"clock": lambda d: Clock(**d), "behaviour": Behaviour.from_dict}
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_parameters > MAX_PARAMETERS:  # before they are allocated
@@ -186,11 +192,6 @@ class ModelConfig(Config):
             self._check_range("sample_points", self.num_threads, MAX_COUNT)
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values. Parts of the paper are left out, which keeps its files and fingerprints unchanged."""
-        other_parts = self.other_parts
-        return {k: v for k, v in super().to_dict().items() if k not in PAPER_PARTS or k in other_parts}
 
     @property
     def other_parts(self) -> dict[str, str]:
@@ -221,11 +222,6 @@ class LossConfig(Config):
     """Share of L_vna computed within each video; the rest (in the paper all of it) compares across the batch."""
     projected_threads: bool = False
     """Compare threads after h_v, as in the paper, instead of before it, as in the release."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.inside <= 1:
-            raise InputError(f"inside must be between 0 and 1, got {self.inside}")
 
 
 @dataclass(frozen=True)
@@ -288,12 +284,6 @@ class TrainConfig(RunConfig):
     """Length of a random vector added to the unit vector of each narration in training."""
     window_s: float = 300.0
     """Length of the training windows in seconds."""
-
-    _nested: ClassVar[dict[str, Any]] = {
-        "model": ModelConfig.from_dict,
-        "losses": LossConfig.from_dict,
-        "text": TextConfig.from_dict,
-    }
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from hiero.config import RunConfig
 from hiero.errors import InputError
@@ -29,8 +29,6 @@ class HeadConfig(RunConfig):
     warmup_epochs: float = field(default=1.0, kw_only=True)
     optimizer: Literal["adam", "adamw"] = field(default="adamw", kw_only=True)
     weight_decay: float = field(default=0.01, kw_only=True)
-
-    _nested: ClassVar[dict[str, Any]] = {"vslnet": VSLNetConfig.from_dict, "actionformer": ActionFormerConfig.from_dict}
 
     def build_network(self) -> VSLNet | ActionFormer:
         """The configured network with new weights."""

@@ -26,7 +26,6 @@ from hiero.heads.vslnet import VSLNet
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import RunOptions, TrainingLoop, start_run
-from hiero.training.step import TrainStep
 from hiero.types import format_count
 
 NUM_STANDARDISED = 200  # approximate number of clips used for the mean and scale of the inputs
@@ -74,8 +73,7 @@ class HeadTraining(TrainingLoop):
     def prepare(self, resume: bool = False) -> None:
         """Set up the weights and the training step, or load them from the folder with `resume`."""
         self._setup(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
-        wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
-        self.step: Callable[..., Any] = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
+        self.step: Callable[..., Any] = self._make_step()
 
     def _train_step(self, batches: Any) -> Any:
         device = self.fabric.device

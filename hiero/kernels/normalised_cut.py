@@ -10,7 +10,7 @@ ones by products alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -110,12 +110,14 @@ def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) ->
     _, vectors = leading_eigenvectors(m, num_threads, 0)
     # Early stopping waits for the host.
     can_wait = not (x.is_cuda or torch.compiler.is_compiling())
-    settings: dict[str, Any] = {
-        "random_state": random_state,
-        "num_restarts": NUM_RESTARTS,
-        "num_iterations": NUM_ITERATIONS,
-    }
-    return kmeans(vectors, num_threads, **settings, early_stop=can_wait)
+    return kmeans(
+        vectors,
+        num_threads,
+        random_state=random_state,
+        num_restarts=NUM_RESTARTS,
+        num_iterations=NUM_ITERATIONS,
+        early_stop=can_wait,
+    )
 
 
 def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = None) -> Tensor:

@@ -62,9 +62,8 @@ def divided_attention(qkv: Tensor, num_frames: int, num_heads: int, along: Liter
     class_kv = split[:, None, :1, 1:].expand(-1, num_groups, -1, -1, -1, -1)
     k, v = torch.cat([class_kv, patches[:, :, :, 1:]], 2).flatten(0, 1).permute(2, 0, 3, 1, 4)
     q = patches[:, :, :, 0].flatten(0, 1).transpose(1, 2)
-    patch_rows = (
-        F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(0, (batch, num_groups))
-    )  # (B, groups, members, H, d)
+    rows = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)  # (B · groups, members, H, d)
+    patch_rows = rows.unflatten(0, (batch, num_groups))
     if along == "time":
         patch_rows = patch_rows.transpose(1, 2)
     return torch.cat([class_row, patch_rows.flatten(1, 2)], 1).flatten(2)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.data.batches import node_times
 from hiero.errors import InputError
-from hiero.model.hiero import HiERO, PretrainedMixin
+from hiero.model.hiero import HiERO, PretrainedModel
 from hiero.model.model_folder import ModelFolder, open_model_folder
 from hiero.model.unet import Level
 from hiero.types import Clock
@@ -38,7 +38,7 @@ RUN_SETTINGS = (  # settings that do not affect the weights
 )
 
 
-class HieroEnsemble(PretrainedMixin, nn.Module):
+class HieroEnsemble(PretrainedModel):
     """Several networks used together. It embeds like `HiERO`. To train further, use one of its `members`.
 
     Args:

@@ -21,7 +21,7 @@ from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FIL
 from hiero.model.tdgc import layer_gates
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder
 from hiero.storage.checkpoints import dequantise, describe_mismatch
-from hiero.storage.files import atomic_path, load_tensors, save_tensors
+from hiero.storage.files import atomic_path, load_tensors, save_tensors, write_text
 
 MIN_SQUARE = 1e-6  # smallest sum of squares of a video, for constant features
 MIN_RELATIVE_DEVIATION = 1e-4  # a channel with less of the mean deviation is constant
@@ -41,8 +41,8 @@ except ImportError:
             raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
 
 
-class PretrainedMixin(ModelHubMixin):  # type: ignore[misc, unused-ignore]
-    """Saving and loading. The text encoder and the other entries of config.json are kept and saved again."""
+class PretrainedModel(nn.Module, ModelHubMixin):  # type: ignore[misc, unused-ignore]
+    """A network with files. The text encoder and the other entries of config.json are kept and saved again."""
 
     config: ModelConfig
     _extra: dict[str, Any] | None = None  # other entries of config.json
@@ -50,21 +50,19 @@ class PretrainedMixin(ModelHubMixin):  # type: ignore[misc, unused-ignore]
 
     def fingerprint(self) -> str:
         """A hash of configuration and weights, which identifies results of this model."""
-        model: Any = self
         settings = {**self.config.to_dict(), **self._network_settings()}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for name, value in model.state_dict().items():
+        for name, value in self.state_dict().items():
             digest.update(name.encode() + value.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        model: Any = self
         target = save_directory / TEXT_ENCODER_FILE
         if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
             with atomic_path(target) as path:
                 shutil.copyfile(self._text_encoder, path)
         extra = {**self._network_settings(), **(self._extra or {})}
-        write_model_folder(save_directory, self.config, model.state_dict(), extra)
+        write_model_folder(save_directory, self.config, self.state_dict(), extra)
 
     def _network_settings(self) -> dict[str, Any]:
         """The settings of the networks of an ensemble, for config.json."""
@@ -83,7 +81,7 @@ class PretrainedMixin(ModelHubMixin):  # type: ignore[misc, unused-ignore]
     def from_folder(cls, folder: ModelFolder) -> Self:
         """The model of an open folder, in evaluation mode."""
         try:
-            model: Any = cls._build(folder)
+            model = cls._build(folder)
         except InputError as error:
             raise InputError(f"{folder.path}: {error}") from error
         state = dequantise(load_tensors(folder.path / WEIGHTS_FILE))
@@ -109,11 +107,10 @@ def write_model_folder(
     except (TypeError, ValueError) as error:
         raise InputError(f"{folder}: the configuration must hold plain values only ({error})") from error
     save_tensors(folder / WEIGHTS_FILE, state)
-    with atomic_path(folder / CONFIG_FILE) as path:
-        path.write_text(text)
+    write_text(folder / CONFIG_FILE, text)
 
 
-class HiERO(nn.Module, PretrainedMixin):
+class HiERO(PretrainedModel):
     """A hierarchy-aware encoder of video segments (ICCV 2025).
 
     HiERO is a graph U-Net over the segments of a video. The Temporal Encoder halves the rate level
@@ -218,7 +215,7 @@ class HiERO(nn.Module, PretrainedMixin):
         levels = self.encoder(Level(features, mask, times, spacing_s), None if gates is None else gates[:depth])
         return self.decoder(levels, None if gates is None else gates[depth:], cut=threads)
 
-    def _stage_gates(self, length: int, spacing_s: float | None) -> list[list[Tensor]] | None:
+    def _stage_gates(self, length: int, spacing_s: float | None) -> list[tuple[Tensor, ...]] | None:
         """Gates of all layers of each stage, encoder first, computed at once.
 
         None if the stages compute their own: on CPUs, for irregular times, and for ranks inside
@@ -228,16 +225,13 @@ class HiERO(nn.Module, PretrainedMixin):
         if spacing_s is None or self.config.behaviour.mixed_threads or not all(stage.is_tdgc for stage in stages):
             return None
         distances = [*self.encoder.distances(length, spacing_s), *self.decoder.distances(length, spacing_s)]
-        most = max([0, *[len(row) for row in distances]])
-        layers, rows = [], []
-        for stage, row in zip(stages, distances, strict=True):
-            layers += list(stage.layers)
-            rows += [row + [0.0] * (most - len(row))] * len(stage.layers)
-        gates = layer_gates(layers, rows)
+        num_offsets = max([0, *map(len, distances)])
+        rows = [row + [0.0] * (num_offsets - len(row)) for row in distances for _ in range(self.config.num_layers)]
+        gates = layer_gates([layer for stage in stages for layer in stage.layers], rows)
         if gates is None:
             return None
-        num_layers = self.config.num_layers
-        return [[gates[i * num_layers + j, : len(row)] for j in range(num_layers)] for i, row in enumerate(distances)]
+        stage_gates = gates.split(self.config.num_layers)
+        return [part[:, : len(row)].unbind() for part, row in zip(stage_gates, distances, strict=True)]
 
     def _normalise_input(self, features: Tensor, mask: Tensor) -> Tensor:
         """Shift and scale the features (B, T, F) as configured."""

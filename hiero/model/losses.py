@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from functools import reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from hiero.config import LossConfig
 from hiero.kernels.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.hiero import HiERO
+from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
 
 
@@ -50,21 +51,8 @@ class Losses(NamedTuple):
     total: Tensor
 
 
-class Peers(Protocol):
-    """Other processes that hold parts of the same batch."""
-
-    rank: int
-    num: int
-
-    def gather(self, part: Tensor) -> Tensor:
-        """(B, …) of each process → (all B, …), with gradients."""
-
-    def share(self, count: Tensor | int) -> Tensor:
-        """Weight of this process's mean over `count` items in the mean over all processes, times their number."""
-
-
 def compute_losses(
-    model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: Peers | None = None
+    model: HiERO, levels: list[Level], narrations: Timed, config: LossConfig, peers: ProcessGroup | None = None
 ) -> Losses:
     """L = L_vna + L_ft of a batch, from the levels of the network and the text encoder's outputs.
 

@@ -16,12 +16,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from hiero.config import PAPER_PARTS, ModelConfig
+from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.model.pooling import MeanPooling
-from hiero.model.spectral import spectral_threads
-from hiero.model.tdgc import TDGC
-from hiero.plugins import load_plugin
 
 Operator = Callable[[ModelConfig], nn.Module]
 """An operator is a class built from the configuration: a layer of width D = `hidden_size`.
@@ -57,21 +53,6 @@ class ThreadClustering(Protocol):
         x holds `sample_points` nodes spread evenly over each video; with `sample_points` None it
         holds all nodes of one video, (1, T, D).
         """
-
-
-def find_operator(name: str) -> Operator:
-    """The operator of a name. Raises InputError if none is registered."""
-    return TDGC if name == PAPER_PARTS["operator"] else load_plugin("hiero.operators", name)
-
-
-def find_pooling(name: str) -> Pooling:
-    """The pooling of a name. Raises InputError if none is registered."""
-    return MeanPooling if name == PAPER_PARTS["pooling"] else load_plugin("hiero.poolings", name)
-
-
-def find_clustering(name: str) -> ThreadClustering:
-    """The clustering of a name. Raises InputError if none is registered."""
-    return spectral_threads if name == PAPER_PARTS["clustering"] else load_plugin("hiero.thread_clusterings", name)
 
 
 def check_shape(part: str, x: Tensor, expected: tuple[int, ...]) -> None:

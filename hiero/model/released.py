@@ -34,10 +34,8 @@ OMEGACONF = frozenset(
     | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in _VALUE_TYPES.split()}
 )
 # Classes in the states of optimizers and schedulers, which are ignored
-UNUSED_CLASSES = frozenset(
-    {"torch.device", "numpy.dtype", "collections.Counter"}
-    | {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
-)
+NUMPY_SCALARS = {"numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"}
+UNUSED_CLASSES = frozenset({"torch.device", "numpy.dtype", "collections.Counter", *NUMPY_SCALARS})
 REQUIRED_SETTINGS = {  # settings of the paper's network; the released code also supports others
     "pool": "mean",
     "conv.aggr": "mean",

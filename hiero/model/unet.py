@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.kernels.gated_messages import SLOPE
-from hiero.model.parts import ThreadClustering, check_shape, find_clustering, find_operator, find_pooling
+from hiero.model.parts import Operator, Pooling, ThreadClustering, check_shape
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_threads
 from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_gates, uniform_neighbours
+from hiero.plugins import load_plugin
 
 
 class SharedDropout(nn.Module):
@@ -43,7 +44,7 @@ class Stage(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        make_layer = find_operator(config.operator)
+        make_layer: Operator = load_plugin("hiero.operators", config.operator)
         self.dropout = SharedDropout(config.dropout)
         self.layers = nn.ModuleList(make_layer(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.hidden_size)
@@ -115,7 +116,7 @@ class TemporalEncoder(nn.Module):
         super().__init__()
         self.radius_s = config.radius_s
         self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
-        make_pooling = find_pooling(config.pooling)
+        make_pooling: Pooling = load_plugin("hiero.poolings", config.pooling)
         self.poolings = nn.ModuleList(make_pooling(config) for _ in range(config.depth))
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
@@ -155,7 +156,7 @@ class FunctionAwareDecoder(nn.Module):
     def configure(self, config: ModelConfig) -> None:
         """Change settings that do not affect the weights."""
         self.config = config
-        self.cluster = find_clustering(config.clustering)
+        self.cluster: ThreadClustering = load_plugin("hiero.thread_clusterings", config.clustering)
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""

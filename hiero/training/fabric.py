@@ -1,7 +1,4 @@
-"""Devices and processes of training through Lightning Fabric, and the precision of the forward pass.
-
-Each process computes a share of the batch. Contrastive losses compare the whole batch.
-"""
+"""Devices and processes of training through Lightning Fabric, and the precision of the forward pass."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ import os
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from hiero.config import RunConfig
 from hiero.errors import InputError
@@ -29,11 +24,8 @@ def make_fabric(device: str) -> Any:
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     try:
         target = torch.device(device)
-        devices: Any = 1
-        if world_size > 1:
-            devices = local_world_size
-        elif target.type == "cuda" and target.index is not None:
-            devices = [target.index]
+        is_one_gpu = world_size == 1 and target.type == "cuda" and target.index is not None
+        devices: Any = [target.index] if is_one_gpu else local_world_size
         fabric = Fabric(
             accelerator=target.type,
             devices=devices,
@@ -52,40 +44,3 @@ def autocast_precision(config: RunConfig, device: torch.device) -> torch.dtype |
     if config.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
     return torch.bfloat16 if config.precision == "bfloat16" else None
-
-
-class ProcessGroup:
-    """The default group of torch.distributed, for losses whose gradients DDP averages."""
-
-    def __init__(self) -> None:
-        self.rank, self.num = dist.get_rank(), dist.get_world_size()
-
-    def gather(self, part: Tensor) -> Tensor:
-        """Concatenate the tensors (B, …) of all processes, with gradients, to (num · B, …).
-
-        Every process computes the same loss from the result. The gradient of its own part is
-        multiplied by the number of processes, because DDP averages gradients afterwards.
-        """
-        return _Gather.apply(part, self.rank, self.num)
-
-    def share(self, count: Tensor | int) -> Tensor:
-        """count / mean of the counts of all processes."""
-        own = torch.as_tensor(count, dtype=torch.float32)
-        total = own.clone()
-        dist.all_reduce(total)
-        return own * self.num / total.clamp_min(1)
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, part, rank, num):  # type: ignore[no-untyped-def]
-        ctx.rank, ctx.num, ctx.size = rank, num, len(part)
-        part = part.contiguous()
-        sent = part.byte() if part.dtype == torch.bool else part  # not every backend sends booleans
-        parts = [torch.empty_like(sent) for _ in range(num)]
-        dist.all_gather(parts, sent)
-        return torch.cat(parts).to(part.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        return grad[ctx.rank * ctx.size : (ctx.rank + 1) * ctx.size] * ctx.num, None, None

@@ -17,13 +17,14 @@ from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
+from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
 from hiero.storage.files import save_tensors
 from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
-from hiero.training.fabric import ProcessGroup, autocast_precision
+from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
-from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
+from hiero.training.step import Augmentation, Objective, Tokens
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
 MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
@@ -77,12 +78,7 @@ class HieroTraining(TrainingLoop):
             free, _ = torch.cuda.mem_get_info(device)
             if self.windows.num_bytes(self.text_vectors.shape[1]) < MAX_DATA_SHARE * free:
                 self.resident = self.windows.resident(self.text_vectors, device)
-        captured = self._capture(capture, log)
-        if captured is not None:
-            self.step: TrainStep = captured
-            return
-        wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
-        self.step = TrainStep(wrapped, optimizer, clip=self.config.clip, fabric=self.fabric)
+        self.step = self._capture(capture, log) or self._make_step()
 
     def _capture(self, capture: Capture, log: Callable[[str], None]) -> CapturedStep | None:
         """The captured step, or None if the run is too short to gain from it or cannot use it."""
@@ -164,22 +160,14 @@ class HieroTraining(TrainingLoop):
         return validate(self.objective, windows, text_vectors, self.config.batch_size)
 
     def _save_model(self, folder: Path) -> None:
-        settings = self.config.to_dict()
-        settings.pop("model")
+        training = {**self.config.to_dict(), "steps_done": self.step_number, "data": self.windows.summary()}
+        training["validation"] = self.scores
+        del training["model"]
         text_encoder: dict[str, Any] = {"name": self.config.text.encoder, "file": None}
         if self.text_encoder is not None:
             save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder.plain_state())
             text_encoder = {**self.text_encoder.describe(), "file": TEXT_ENCODER_FILE}
-        extra = {
-            "losses": self.config.losses.to_dict(),
-            "text_encoder": text_encoder,
-            "training": {
-                **settings,
-                "steps_done": self.step_number,
-                "data": self.windows.summary(),
-                "validation": self.scores,
-            },
-        }
+        extra = {"losses": self.config.losses.to_dict(), "text_encoder": text_encoder, "training": training}
         write_model_folder(folder, self.config.model, self.model.state_dict(), extra)
 
     @cached_property
@@ -208,19 +196,19 @@ def validate(
     was_training = model.training
     model.eval()
     loss_sums = torch.zeros(2, dtype=torch.float64)
-    num_hits = num_narrations = num_batches = 0
-    for start in range(0, len(windows), batch_size):
+    num_hits = num_narrations = 0
+    starts = range(0, len(windows), batch_size)
+    for start in starts:
         x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
         with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
             levels = model.forward_unchecked(x.features, x.mask, x.times, objective.spacing_s, threads=True)
             losses = compute_losses(model, levels, Timed(x.texts, x.text_times, x.text_mask), config)
             similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
         loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()
-        num_batches += 1
         best_node = similarity.float().masked_fill(~x.mask[:, None], -torch.inf).argmax(2)
         distance_s = (x.times.gather(1, best_node) - x.text_times).abs()
         num_hits += int(((distance_s <= 1 / config.alpha) & x.text_mask).sum())
         num_narrations += int(x.text_mask.sum())
     model.train(was_training)
-    alignment, threads = (loss_sums / num_batches).tolist()
+    alignment, threads = (loss_sums / len(starts)).tolist()
     return {"narrations found": num_hits / max(1, num_narrations), "L_vna": alignment, "L_ft": threads}

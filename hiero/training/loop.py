@@ -32,7 +32,7 @@ from hiero.config import RunConfig
 from hiero.errors import InputError
 from hiero.storage.files import load_tensors, parse_json, save_tensors
 from hiero.training.fabric import make_fabric
-from hiero.training.step import learning_rate, make_adam, set_learning_rate
+from hiero.training.step import TrainStep, learning_rate, make_adam, set_learning_rate
 
 STATE_FILE = "training.safetensors"
 BEST_FOLDER = "best"
@@ -105,7 +105,7 @@ class _LossMeter:
     def add(self, losses: dict[str, Tensor]) -> None:
         # Sums stay on the device: reading them would wait for the GPU in every step.
         for name, value in losses.items():
-            self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+            self.sums[name] = self.sums.get(name, 0) + value.detach()
         self.num_steps += 1
 
     def means(self) -> dict[str, float]:
@@ -173,6 +173,11 @@ class TrainingLoop(ABC):
         self.optimizer = make_adam(objective, config.lr, config.weight_decay, config.optimizer)
         if resume:
             self.load()
+
+    def _make_step(self) -> TrainStep:
+        """The plain step, with the objective wrapped for several processes."""
+        wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
+        return TrainStep(wrapped, optimizer, clip=self.settings.clip, fabric=self.fabric)
 
     def run(
         self,
@@ -258,17 +263,16 @@ class TrainingLoop(ABC):
     def _batch_indices(self) -> Iterator[list[Tensor]]:
         """For each remaining step, the examples of its batches."""
         batch_size, accumulate = self.settings.batch_size, self.settings.accumulate
-        order, order_epoch = torch.empty(0), -1
-        for number in range(self.step_number, self.num_steps):
-            epoch, step = divmod(number, self.steps_per_epoch)
-            if epoch != order_epoch:
-                order, order_epoch = self.order(epoch), epoch
-                if self.data_on_device:
-                    order = order.to(self.fabric.device)
-            # With fewer batches in an epoch than a step accumulates, some are used again.
-            starts = [(step * accumulate + i) % self.num_batches * batch_size for i in range(accumulate)]
-            indices = [order[start : start + batch_size] for start in starts]
-            yield [self._process_share(index) for index in indices] if self.data_on_device else indices
+        first_epoch, first_step = divmod(self.step_number, self.steps_per_epoch)
+        for epoch in range(first_epoch, self.settings.epochs):
+            order = self.order(epoch)
+            if self.data_on_device:
+                order = order.to(self.fabric.device)
+            for step in range(first_step if epoch == first_epoch else 0, self.steps_per_epoch):
+                # With fewer batches in an epoch than a step accumulates, some are used again.
+                starts = [(step * accumulate + i) % self.num_batches * batch_size for i in range(accumulate)]
+                indices = [order[start : start + batch_size] for start in starts]
+                yield [self._process_share(index) for index in indices] if self.data_on_device else indices
 
     def _batches(self) -> Iterator[Any]:
         """For each remaining step, indices of examples on the device, or batches that a thread reads ahead."""

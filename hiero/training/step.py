@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from hiero.config import LossConfig, RunConfig
 from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO
-from hiero.model.losses import Losses, Peers, Timed, compute_losses
+from hiero.model.losses import Losses, Timed, compute_losses
+from hiero.model.process_group import ProcessGroup
 
 Tokens = tuple[Tensor, Tensor]
 """Token ids and their mask, (texts, L) each."""
@@ -40,7 +41,7 @@ class Objective(nn.Module):
         *,
         text: nn.Module | None = None,
         precision: torch.dtype | None = None,
-        peers: Peers | None = None,
+        peers: ProcessGroup | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
         super().__init__()
