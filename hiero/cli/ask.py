@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import file_cells, file_columns, plain_table, reading_bars, results_console, speech_cells
+from hiero.cli.console import moment_cells, moments_table, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists, read_all
 from hiero.cli.options import (
     Join,
@@ -25,7 +25,7 @@ from hiero.cli.options import (
 )
 from hiero.cli.sharing import ReelOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_percent, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -246,25 +246,14 @@ def _print_best(
 
 def _match_table(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> Table:
     """A table of matches with the names of their videos, if there are several."""
-    columns = ["video"] if any(name for name, _ in matches) else []
-    columns += next((file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
-    is_explained = any(match.rests_on is not None for _, match in matches)
-    table = plain_table(
-        "from", "to", "sure", *columns, *(["by", "words"] if is_explained else []), right=("from", "to", "sure")
-    )
-    for name, match in matches:
-        times = format_time(match.start_s), format_time(match.end_s)
-        cells = [*([name] if name else []), *file_cells(files[name], match)]
-        cells += [""] * (len(columns) - len(cells))
-        table.add_row(*times, format_percent(match.probability), *cells, *speech_cells(match.rests_on, match.quote))
-    return table
+    rows = [
+        {**moment_cells(match, files[name]), **({"video": name} if name else {}), **speech_cells(match, "words")}
+        for name, match in matches
+    ]
+    return moments_table(("from", "to", "sure", "video", "in file", "by", "words"), rows)
 
 
 def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
     """Print a table of the labelled parts, under the name of the video if there are several."""
-    table = plain_table("from", "to", "label", "sure", *file_columns(files), right=("from", "to", "sure"))
-    for step in steps:
-        times = format_time(step.start_s), format_time(step.end_s)
-        sure = "" if step.probability is None else format_percent(step.probability)
-        table.add_row(*times, step.label or "", sure, *file_cells(files, step))
-    results_console(title).print(table)
+    rows = [{"label": step.label or "", "sure": "", **moment_cells(step, files)} for step in steps]
+    results_console(title).print(moments_table(("from", "to", "label", "sure", "in file"), rows))

@@ -6,12 +6,12 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiero.types import Moment, ProgressCallback, ProgressEvent, format_time, locate_moment, printable
+from hiero.types import ProgressCallback, ProgressEvent, format_percent, format_time, locate_moment, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.types import VideoFile
+    from hiero.corpus.corpus import Hit
+    from hiero.types import Match, Step, VideoFile
 
 MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
@@ -74,26 +75,37 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     return table
 
 
-def file_columns(files: Sequence[VideoFile]) -> list[str]:
-    """The column for `file_cells`, if the video consists of several files."""
-    return ["in file"] if len(files) > 1 else []
+def moments_table(columns: Sequence[str], rows: Sequence[Mapping[str, str | Text]]) -> Table:
+    """A table with one row of cells by column for each moment. Columns that no row has are left out.
+
+    `style` of a row applies to all its cells.
+    """
+    shown = [column for column in columns if any(column in row for row in rows)]
+    table = plain_table(*shown, right=("from", "to", "thread", "sure"))
+    for row in rows:
+        table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
+    return table
 
 
-def file_cells(files: Sequence[VideoFile], moment: Moment) -> list[str]:
-    """The file that a moment belongs to and its start in that file, if the video consists of several files."""
-    if len(files) < 2:
-        return []
-    file, start_s = locate_moment(files, moment)
-    return [f"{Path(file.path).name} {format_time(start_s)}"]
+def moment_cells(moment: Hit | Match | Step, files: Sequence[VideoFile]) -> dict[str, str | Text]:
+    """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
+    cells: dict[str, str | Text] = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
+    if moment.probability is not None:
+        cells["sure"] = format_percent(moment.probability)
+    if len(files) > 1:
+        file, start_s = locate_moment(files, moment)
+        cells["in file"] = f"{Path(file.path).name} {format_time(start_s)}"
+    return cells
 
 
-def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
-    """The evidence for a result and the matching words; empty for videos without a transcript."""
+def speech_cells(found: Hit | Match, title: str) -> dict[str, str | Text]:
+    """What a moment was found by, and in the column `title` the matching words; empty without a transcript."""
     from rich.text import Text
 
-    if rests_on is None:
-        return []
-    return [Text(rests_on, style="cyan"), Text("" if quote is None else f"“{printable(quote)}”", style="dim")]
+    if found.rests_on is None:
+        return {}
+    quote = "" if found.quote is None else f"“{printable(found.quote)}”"
+    return {"by": Text(found.rests_on, style="cyan"), title: Text(quote, style="dim")}
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from cyclopts import App, Parameter
 
 from hiero.cli.console import (
     echo,
-    file_cells,
-    file_columns,
     log,
+    moment_cells,
+    moments_table,
     plain_table,
     print_json,
     progress_bar,
@@ -39,9 +39,11 @@ from hiero.cli.options import (
     announce_edits,
 )
 from hiero.errors import InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_count, format_percent, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_count, format_time
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from hiero.corpus.corpus import Corpus, Hit
     from hiero.corpus.indexing import IndexResult
     from hiero.engine import Engine, Video
@@ -411,17 +413,12 @@ def _report_problems(corpus: Corpus) -> None:
 
 def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
     """Print a table for each video, best first; `files` are those of videos that consist of several."""
-    by_video: dict[str, list[Hit]] = {}
+    columns = ["from", "to", "sure", "step", "in file"]
+    columns += ["by"] if any(hit.rests_on is not None for hit in hits) else []
+    columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
+    by_video: dict[str, list[dict[str, str | Text]]] = {}
     for hit in hits:
-        by_video.setdefault(hit.video, []).append(hit)
-    speech_columns = ["by"] if any(hit.rests_on is not None for hit in hits) else []
-    speech_columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
-    for video, group in by_video.items():
-        video_files = files.get(video, ())
-        columns = ["from", "to", "sure", "step", *file_columns(video_files), *speech_columns]
-        table = plain_table(*columns, right=("from", "to", "sure"))
-        for hit in group:
-            cells = format_time(hit.start_s), format_time(hit.end_s), format_percent(hit.probability)
-            speech = speech_cells(hit.rests_on, hit.quote)[: len(speech_columns)]
-            table.add_row(*cells, hit.title, *file_cells(video_files, hit), *speech)
-        results_console(video).print(table)
+        cells = {**moment_cells(hit, files.get(hit.video, ())), "step": hit.title}
+        by_video.setdefault(hit.video, []).append({**cells, "by": "", "speech": "", **speech_cells(hit, "speech")})
+    for video, rows in by_video.items():
+        results_console(video).print(moments_table(columns, rows))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import file_cells, file_columns, log, plain_table, results_console
+from hiero.cli.console import log, moment_cells, moments_table, plain_table, results_console
 from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_percent, format_time, level_name
+from hiero.types import format_count, format_time, level_name
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from hiero.engine import Video
     from hiero.types import Hierarchy, Step
 
@@ -203,18 +205,14 @@ def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
-    is_sure = any(step.probability is not None for step in hierarchy)
-    columns = ("from", "to", "thread", "step", *(["sure"] if is_sure else []), *file_columns(hierarchy.files))
-    table = plain_table(*columns, right=("from", "to", "thread", "sure"))
+    rows: list[dict[str, str | Text]] = []
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
         name = "  " * level + hierarchy.titles[step.id]
-        sure = ["" if step.probability is None else format_percent(step.probability)] if is_sure else []
-        style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
-        times = format_time(step.start_s), format_time(step.end_s)
-        cells = (*times, str(step.thread + 1), name, *sure, *file_cells(hierarchy.files, step))
-        table.add_row(*cells, style=style)
+        style = "bold" if level == 0 and len(hierarchy.levels) > 1 else ""
+        cells = moment_cells(step, hierarchy.files)
+        rows.append({**cells, "thread": str(step.thread + 1), "step": name, "style": style})
         for child in step.children:
             add_rows(by_id[child], level + 1)
 
@@ -230,4 +228,4 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
     console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
-    console.print(table)
+    console.print(moments_table(("from", "to", "thread", "step", "sure", "in file"), rows))
