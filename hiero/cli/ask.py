@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import moment_cells, moments_table, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists, read_all
 from hiero.cli.options import (
@@ -25,13 +26,10 @@ from hiero.cli.options import (
 )
 from hiero.cli.sharing import ReelOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields
+from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from hiero.engine import Video
-    from hiero.types import Answer, Match, Step, VideoFile
 
 
 @Parameter(name="*")
@@ -97,7 +95,7 @@ def ask(
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
     shown_files: dict[str, tuple[VideoFile, ...]] = {}
 
-    def answer(name: str, video: Video) -> dict[str, Any]:
+    def answer(name: str, video: hiero.Video) -> dict[str, Any]:
         """Find and print the answers of one video; returns its JSON document."""
         announce_edits(video)
         if video.transcript:
@@ -159,7 +157,7 @@ def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dic
     return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
 
 
-def _document(video: Video, **results: Any) -> dict[str, Any]:
+def _document(video: hiero.Video, **results: Any) -> dict[str, Any]:
     """The JSON document of one video, with its files if it consists of several."""
     files = video.shown_files
     named = {"files": [file.to_dict() for file in files]} if len(files) > 1 else {}
@@ -205,7 +203,7 @@ def label(
     vocabulary, num_steps = read_labels(labels), parse_numbers("-k", k)
     inputs = find_inputs(videos, join)
 
-    def label_parts(name: str, video: Video) -> dict[str, Any]:
+    def label_parts(name: str, video: hiero.Video) -> dict[str, Any]:
         """Label and print the parts of one video; returns its JSON document."""
         announce_edits(video, "" if num_steps is None else "-k cuts the video anew")
         labelled = video.label(vocabulary, num_steps=num_steps)

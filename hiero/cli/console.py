@@ -6,12 +6,23 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hiero.types import ProgressCallback, ProgressEvent, format_percent, format_time, locate_moment, printable
+import hiero
+from hiero.types import (
+    Match,
+    ProgressCallback,
+    ProgressEvent,
+    Step,
+    VideoFile,
+    format_percent,
+    format_time,
+    locate_moment,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +30,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.corpus.corpus import Hit
-    from hiero.types import Match, Step, VideoFile
 
+Cells: TypeAlias = "dict[str, str | Text]"  # cells of a row by column
 MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
 
@@ -75,7 +85,7 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     return table
 
 
-def moments_table(columns: Sequence[str], rows: Sequence[Mapping[str, str | Text]]) -> Table:
+def moments_table(columns: Sequence[str], rows: Sequence[Cells]) -> Table:
     """A table with one row of cells by column for each moment. Columns that no row has are left out.
 
     `style` of a row applies to all its cells.
@@ -87,9 +97,9 @@ def moments_table(columns: Sequence[str], rows: Sequence[Mapping[str, str | Text
     return table
 
 
-def moment_cells(moment: Hit | Match | Step, files: Sequence[VideoFile]) -> dict[str, str | Text]:
+def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -> Cells:
     """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
-    cells: dict[str, str | Text] = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
+    cells: Cells = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
     if moment.probability is not None:
         cells["sure"] = format_percent(moment.probability)
     if len(files) > 1:
@@ -98,7 +108,7 @@ def moment_cells(moment: Hit | Match | Step, files: Sequence[VideoFile]) -> dict
     return cells
 
 
-def speech_cells(found: Hit | Match, title: str) -> dict[str, str | Text]:
+def speech_cells(found: hiero.Hit | Match, title: str) -> Cells:
     """What a moment was found by, and in the column `title` the matching words; empty without a transcript."""
     from rich.text import Text
 

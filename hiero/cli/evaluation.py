@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
+import hiero
 from hiero.cli.console import log, progress_bar
 from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, parse_hz, parse_names
 from hiero.cli.tables import ReportOptions
+from hiero.devices import num_usable_cores
 from hiero.errors import InputError
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import AnnotatedVideo, Case
@@ -88,7 +91,6 @@ def own(
     annotations
         JSON file with the timed steps of each video.
     """
-    from hiero.devices import num_usable_cores
     from hiero.evaluation import cases, own_videos
 
     check_at_least("-k", options.k)
@@ -136,14 +138,13 @@ def egomcq(
         Clips per forward pass.
     """
     from hiero.data.stores import FeatureStore
-    from hiero.engine import load
     from hiero.evaluation.egomcq import KINDS, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = load(model, backbone=backbone, device=device)
+    engine = hiero.load(model, backbone=backbone, device=device)
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
@@ -207,7 +208,6 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
 
     * `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
     """
-    from hiero.engine import load
     from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
     from hiero.evaluation.egoprocel_data import find_egoprocel_videos
     from hiero.evaluation.protocols import PROTOCOLS
@@ -218,7 +218,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     )
     if not_annotated:
         log(f"no annotations for {', '.join(not_annotated)}")
-    engine = load(options.model, backbone="default", device=options.device)
+    engine = hiero.load(options.model, backbone="default", device=options.device)
     with progress_bar("videos", len(videos)) as advance:
         tables = evaluate_egoprocel(
             engine,
@@ -268,12 +268,10 @@ class GoalStepOptions:
         self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
     ) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of the others."""
-        from hiero.engine import load
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
         from hiero.evaluation.protocols import CORRECTED
-        from hiero.types import Clock
 
-        engine = load(self.model, backbone=self.backbone, device=self.device)
+        engine = hiero.load(self.model, backbone=self.backbone, device=self.device)
         if engine.folder is None and not engine.has_text:
             raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
         if protocol is not None:

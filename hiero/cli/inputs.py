@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import hiero
 from hiero.cli.console import collection_bars, log, print_json
 from hiero.errors import InputError
+from hiero.storage.files import is_disk_full
 from hiero.types import VERSION
 
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
-    from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
 
 Result = TypeVar("Result")
@@ -101,14 +102,13 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
 
 
 def read_all(
-    inputs: Inputs, options: VideoOptions, engine: Engine, title: str, work: Callable[[str, Video], Result]
+    inputs: Inputs, options: VideoOptions, engine: hiero.Engine, title: str, work: Callable[[str, hiero.Video], Result]
 ) -> Results[Result]:
     """Read videos one after the other and call `work` with the name and the video.
 
     A video that cannot be read does not stop the others, unless it is the only one or the disk is full.
     """
     from hiero.sources.addresses import failure_message
-    from hiero.storage.files import is_disk_full
 
     results: Results[Result] = Results(inputs)
     options.check_single_transcript(len(inputs.sources))

@@ -16,6 +16,7 @@ import hiero
 from hiero.cli.console import log, make_console, plain_table, results_console
 from hiero.cli.options import Device, Out, Repeated, check_at_least
 from hiero.errors import InputError
+from hiero.storage.files import write_text
 from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
@@ -163,7 +164,6 @@ def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, An
     from hiero.evaluation.reproduction import reproducible_tables
     from hiero.formats.rows import to_json
     from hiero.report.inlining import write_page
-    from hiero.storage.files import write_text
 
     files = reproduction.files
     every = map(reproduction.table, reproducible_tables(files.num_seeds > 0))

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+import hiero
 from hiero.cli.console import echo, log
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings, is_loopback
+from hiero.storage.files import home
 from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import ArrivalWatcher
-    from hiero.engine import Engine
     from hiero.serve.library import Library
 
 app = App(name="serve", help_format="markdown", group_parameters=OPTIONS)
@@ -143,7 +144,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     from hiero.serve.library import open_library
 
     main_model = _main_model(what, options)
-    engines: dict[str, Engine] = {}
+    engines: dict[str, hiero.Engine] = {}
     for model in [main_model, *(settings.compare or [])]:
         engine = replace(options, model=model).load_engine()
         # Two folders may have the same name: the second one is called by its full path.
@@ -165,7 +166,6 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 def _first_start(settings: ServerSettings) -> ServerSettings:
     """Settings of a server without videos: they are added on the page, which opens in a browser and needs a token."""
     from hiero.serve.users import new_token
-    from hiero.storage.files import home
 
     return replace(
         settings,
@@ -189,11 +189,11 @@ def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
 
 def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
     """The model of the options, or by default the one that a corpus was created with."""
-    from hiero.corpus.corpus import Corpus, corpus_model
+    from hiero.corpus.corpus import corpus_model
     from hiero.corpus.table import is_corpus
 
     if (options.model, options.backbone) == (VideoOptions.model, VideoOptions.backbone):
         for path in what:
             if is_corpus(path):
-                return corpus_model(Corpus(path)) or options.model
+                return corpus_model(hiero.Corpus(path)) or options.model
     return options.model

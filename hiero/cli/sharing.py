@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.options import Flag
 from hiero.errors import InputError
-from hiero.types import format_count, format_time
+from hiero.types import Answer, Hierarchy, Match, VideoFile, format_count, format_time
 
 if TYPE_CHECKING:
-    from hiero.engine import Video
     from hiero.sources.source import VideoSource
-    from hiero.types import Answer, Hierarchy, Match, VideoFile
 
 MIN_REEL_SHARE = 0.5  # minimum score of a moment in a reel, relative to the best moment of its query
 MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to the shorter one
@@ -62,7 +61,7 @@ class SplitOptions:
         if self.level is not None and self.level >= num_levels:
             raise InputError(f"--level must be between 0 (the coarsest) and {num_levels - 1}, got {self.level}")
 
-    def write(self, video: Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
+    def write(self, video: hiero.Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
         """Write a clip of each step, with a progress bar and a summary."""
         from hiero.decoding.splitting import split_video
 

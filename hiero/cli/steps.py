@@ -6,22 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import log, moment_cells, moments_table, plain_table, results_console
+import hiero
+from hiero.cli.console import Cells, log, moment_cells, moments_table, plain_table, results_console
 from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_time, level_name
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from hiero.engine import Video
-    from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy, Step, format_count, format_time, level_name
 
 
 @Parameter(name="*")
@@ -94,7 +89,7 @@ def steps(
         find_together(inputs, options, num_steps, vocabulary, step_options, json_)
         return
 
-    def find_steps(name: str, video: Video) -> dict[str, Any]:
+    def find_steps(name: str, video: hiero.Video) -> dict[str, Any]:
         """Find, write and print the steps of one video; returns its JSON document."""
         announce_edits(video, "" if uses_edits else "-k and --method cut the video anew")
         hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
@@ -132,7 +127,7 @@ def find_together(
     if len(inputs.sources) < 2:
         raise InputError(f"--together needs at least two videos of one task, got {len(inputs.sources)}")
 
-    def read(name: str, video: Video) -> Video:
+    def read(name: str, video: hiero.Video) -> hiero.Video:
         announce_edits(video, "--together cuts the videos anew")
         return video
 
@@ -168,7 +163,7 @@ def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
 
 
 def write_files(
-    video: Video,
+    video: hiero.Video,
     hierarchy: Hierarchy,
     labels: list[str] | None,
     folder: Path,
@@ -205,7 +200,7 @@ def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
-    rows: list[dict[str, str | Text]] = []
+    rows: list[Cells] = []
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""

@@ -19,11 +19,11 @@ from cyclopts import Parameter
 from hiero.cli.console import echo, log, print_json, reading_bars
 from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
 from hiero.errors import InputError
-from hiero.types import format_percent, format_time, printable
+from hiero.storage.files import write_text
+from hiero.types import Step, format_percent, format_time, printable
 
 if TYPE_CHECKING:
     from hiero.engine.live import LiveReader, LiveResult, LiveUpdate
-    from hiero.types import Step
 
 WRITE_EVERY_S = 5.0  # interval between two writes of steps.json
 MAX_INTERRUPTED = 3  # number of interrupted recordings that are named
@@ -137,8 +137,6 @@ def watch(
 
 def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
     """Show steps until the recording ends, and keep steps.json up to date."""
-    from hiero.storage.files import write_text
-
     written_s = 0.0
     with display:
         for update in filter(None, reader.updates()):  # None while nothing arrives
