@@ -24,7 +24,7 @@ from hiero.cli.options import (
     parse_numbers,
     read_labels,
 )
-from hiero.cli.sharing import ReelOptions, fetch_files
+from hiero.cli.sharing import ReelOptions, fetch_files, rank_across_videos
 from hiero.errors import InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
@@ -148,15 +148,6 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
     return [*paths[:1], *listed, *paths[1:]], rest
 
 
-def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
-    """The best matches of each query in all videos. Scores are probabilities, so they are comparable."""
-    best: dict[str, list[tuple[str, Match]]] = {}
-    for name, video_answers in answers.items():
-        for answer in video_answers:
-            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
-    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
-
-
 def _document(video: hiero.Video, **results: Any) -> dict[str, Any]:
     """The JSON document of one video, with its files if it consists of several."""
     files = video.shown_files
@@ -214,10 +205,7 @@ def label(
         rows = _to_dicts(labelled, files)
         return _document(video, steps=[{key: row[key] for key in keys if key in row} for row in rows])
 
-    results = read_all(inputs, options, options.load_engine(), "label", label_parts)
-    if json_:
-        results.print_documents()
-    results.finish()
+    read_all(inputs, options, options.load_engine(), "label", label_parts).finish(json_)
 
 
 def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str | None, show_all: bool) -> None:

@@ -67,9 +67,14 @@ def make_console(**options: Any) -> Console:
     return EscapingConsole(**options)
 
 
-def results_console(title: str | None = None) -> Console:
-    """The console for results, which prints text without markup, after a title if there is one."""
+def results_console(title: str | None = None, file_width: int | None = None) -> Console:
+    """The console for results, which prints text without markup, after a title if there is one.
+
+    `file_width` is the number of characters in a line of a file or pipe.
+    """
     console = make_console(highlight=False, markup=False, emoji=False)
+    if file_width is not None and not console.is_terminal:
+        console.width = file_width
     if title is not None:
         console.print(f"\n{title}", style="bold underline")
     return console
@@ -157,15 +162,8 @@ def reading_bars() -> Iterator[ProgressCallback]:
         yield ReadingBars(bars)
 
 
-@contextmanager
-def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
-    """A bar for several videos, with the bars of the current video below it."""
-    with transient_bars() as bars:
-        yield CollectionBars(title, num_videos, bars)
-
-
 class CollectionBars:
-    """Progress of a command over several videos."""
+    """A bar for several videos, with the bars of the current video below it."""
 
     def __init__(self, title: str, num_videos: int, bars: Progress) -> None:
         self._num_videos, self._num_done, self._bars = num_videos, 0, bars

@@ -18,10 +18,10 @@ from hiero.cli.console import (
     ReadingBars,
     echo,
     log,
-    make_console,
     plain_table,
     print_json,
     reading_bars,
+    results_console,
     transient_bars,
 )
 from hiero.cli.options import (
@@ -267,7 +267,7 @@ def backbones(
         column.overflow = "fold"
     for backbone in registered_backbones().values():
         table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
-    make_console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
+    results_console(file_width=FILE_WIDTH).print(table)
 
 
 def _describe_backbone(backbone: hiero.Backbone, speed: float | None) -> list[str]:
