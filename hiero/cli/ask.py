@@ -122,7 +122,7 @@ def ask(
     results.finish()
 
 
-def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tuple[list[Path | str], list[str]]:
+def split_queries(arguments: Sequence[str], videos: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of `hiero ask` into videos and queries.
 
     The first argument is a video unless `--video` is given and no such file exists. Arguments after it
@@ -135,16 +135,13 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
     def exists(argument: str) -> bool:
         return (is_address(argument) and not any(map(str.isspace, argument))) or path_exists(argument)
 
-    def to_source(argument: str) -> Path | str:
-        return argument if is_address(argument) else Path(argument)  # a path would lose one of its slashes
-
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
     rest, paths = list(arguments), list(videos)
     if rest and (not paths or exists(rest[0])):
-        paths = [to_source(rest.pop(0)), *paths]
-    listed: list[Path | str] = []
+        paths = [rest.pop(0), *paths]
+    listed: list[str] = []
     while rest and (rest[0].lower().endswith(suffixes) or is_address(rest[0])) and exists(rest[0]):
-        listed.append(to_source(rest.pop(0)))
+        listed.append(rest.pop(0))
     return [*paths[:1], *listed, *paths[1:]], rest
 
 

@@ -173,7 +173,7 @@ class CollectionBars:
     def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
         """A progress callback for the next video, which counts as done when the block ends."""
         self._bars.start()
-        tasks = ReadingBars(self._bars, lambda: self._update(tasks.num_files_done / num_files))
+        tasks = ReadingBars(self._bars, lambda num_files_done: self._update(num_files_done / num_files))
         try:
             yield tasks
         finally:
@@ -189,17 +189,16 @@ class CollectionBars:
 
 
 class ReadingBars:
-    """A progress callback with one bar for each file that is read or downloaded."""
+    """A progress callback with one bar for each file that is read or downloaded.
 
-    def __init__(self, bars: Progress, on_update: Callable[[], None] = lambda: None) -> None:
+    `on_update` gets the number of files that are read, with the share of each unfinished one.
+    """
+
+    def __init__(self, bars: Progress, on_update: Callable[[float], None] = lambda _: None) -> None:
         self._bars, self._on_update = bars, on_update
         self._tasks: dict[tuple[str, str], Any] = {}
         self._starts: dict[tuple[str, str], tuple[float, float]] = {}  # amount and time at the start of the measurement
         self._shares: dict[str, float] = {}
-
-    @property
-    def num_files_done(self) -> float:
-        return sum(self._shares.values())
 
     def __call__(self, event: ProgressEvent) -> None:
         if event.stage == "message":
@@ -216,7 +215,7 @@ class ReadingBars:
             self._tasks[key] = self._bars.add_task(printable(event.name), total=event.total, status="")
         if event.stage == "read":
             self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
-            self._on_update()
+            self._on_update(sum(self._shares.values()))
         elif event.total and event.done >= event.total:
             self.remove(event.name, "download")
 

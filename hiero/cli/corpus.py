@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -274,12 +274,7 @@ def search(
 
 def _corpus_engine(corpus: hiero.Corpus, options: VideoOptions) -> hiero.Engine:
     """The engine of a corpus: by default with the model that it was created with."""
-    from hiero.corpus.corpus import corpus_model
-
-    model = corpus_model(corpus)
-    if options.model == VideoOptions.model and model is not None:
-        options = replace(options, model=model)
-    engine = options.load_engine()
+    engine = options.with_model_of(corpus).load_engine()
     corpus.check_model(engine)
     return engine
 

@@ -141,11 +141,14 @@ def list_tokens(*, state: StateFolder) -> None:
 
 
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:
+    from hiero.corpus.table import is_corpus
     from hiero.serve.library import open_library
 
-    main_model = _main_model(what, options)
+    uri = next(filter(is_corpus, what), None)
+    if uri is not None and options.backbone == VideoOptions.backbone:
+        options = options.with_model_of(hiero.Corpus(uri))
     engines: dict[str, hiero.Engine] = {}
-    for model in [main_model, *(settings.compare or [])]:
+    for model in [options.model, *(settings.compare or [])]:
         engine = replace(options, model=model).load_engine()
         # Two folders may have the same name: the second one is called by its full path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
@@ -158,7 +161,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     if settings.ray:
         from hiero.engine.ray_reader import RayReader
 
-        engine_settings = {"model": main_model, "backbone": options.backbone, "device": options.device}
+        engine_settings = {"model": options.model, "backbone": options.backbone, "device": options.device}
         library.reader = RayReader(engine_settings, settings.jobs, settings.address)
     return library
 
@@ -179,21 +182,8 @@ def _first_start(settings: ServerSettings) -> ServerSettings:
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
     from hiero.corpus.indexing import ArrivalWatcher
     from hiero.corpus.table import is_corpus
-    from hiero.sources.addresses import is_address
 
-    folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
+    folders = [source for source in what if not is_corpus(source)]
     if not folders:
         raise InputError("--watch needs a folder or an address of videos besides the corpus")
     return ArrivalWatcher(folders, join, log)
-
-
-def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
-    """The model of the options, or by default the one that a corpus was created with."""
-    from hiero.corpus.corpus import corpus_model
-    from hiero.corpus.table import is_corpus
-
-    if (options.model, options.backbone) == (VideoOptions.model, VideoOptions.backbone):
-        for path in what:
-            if is_corpus(path):
-                return corpus_model(hiero.Corpus(path)) or options.model
-    return options.model
