@@ -105,10 +105,7 @@ def steps(
             split.write(video, hierarchy, inputs.folder_of(name, split.split), options.stream)
         return hierarchy.to_dict()
 
-    results = read_all(inputs, options, options.load_engine(), "steps", find_steps)
-    if json_:
-        results.print_documents()
-    results.finish()
+    read_all(inputs, options, options.load_engine(), "steps", find_steps).finish(json_)
 
 
 def find_together(
@@ -139,12 +136,10 @@ def find_together(
         for name, hierarchy in hierarchies.items():
             folder = inputs.folder_of(name, step_options.out)
             write_files(videos.done[name], hierarchy, vocabulary, folder, formats)
-    if is_json:
-        documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
-        Results(inputs, documents, videos.failed).print_documents()
-    else:
+    if not is_json:
         print_shared_steps(hierarchies)
-    videos.finish()
+    documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
+    Results(inputs, documents, videos.failed).finish(is_json)
 
 
 def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:

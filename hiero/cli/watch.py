@@ -18,6 +18,7 @@ from cyclopts import Parameter
 
 from hiero.cli.console import echo, log, print_json, reading_bars
 from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
+from hiero.cli.steps import parse_formats, print_steps, write_files
 from hiero.errors import InputError
 from hiero.storage.files import write_text
 from hiero.types import Step, format_percent, format_time, printable
@@ -92,7 +93,6 @@ def watch(
         File that is being written (.ts, .mkv, fragmented .mp4), `-` for standard input, camera
         (/dev/video0 or 0), or address (rtsp, rtmp, http, udp, rtp, srt or tcp).
     """
-    from hiero.cli.steps import parse_formats
     from hiero.engine.live import LiveReader, LiveSettings, interrupted_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
@@ -159,8 +159,6 @@ def _write_result(
     formats: list[str],
 ) -> None:
     """Write and print the result, and how it differs from that of the complete recording."""
-    from hiero.cli.steps import print_steps, write_files
-
     # A path would turn rtsp:// into rtsp:/
     hierarchy = replace(result.video.steps(num_steps, labels=labels), video=display.name)
     for difference in result.differences or ("nothing was skipped: this is the result for the whole recording",):
