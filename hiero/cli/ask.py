@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import moment_cells, moments_table, reading_bars, results_console, speech_cells
+from hiero.cli.console import moment_cells, print_moments, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists, read_all
 from hiero.cli.options import (
     Join,
@@ -27,9 +27,6 @@ from hiero.cli.options import (
 from hiero.cli.sharing import ReelOptions, fetch_files, rank_across_videos
 from hiero.errors import InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @Parameter(name="*")
@@ -211,7 +208,7 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
     for answer in answers:
         console.print(f"{answer.query}{'' if answer.present else '   probably not in this video'}", style="bold")
         if answer.present or show_all:
-            console.print(_match_table([("", match) for match in answer.matches], {"": files}))
+            _print_matches([("", match) for match in answer.matches], {"": files})
 
 
 def _print_best(
@@ -224,19 +221,19 @@ def _print_best(
         note = "" if shown else "   probably not in these videos"
         console.print(f"\nbest of all videos: {query}{note}", style="bold")
         if shown:
-            console.print(_match_table(shown, files))
+            _print_matches(shown, files)
 
 
-def _match_table(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> Table:
-    """A table of matches with the names of their videos, if there are several."""
+def _print_matches(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> None:
+    """Print a table of matches with the names of their videos, if there are several."""
     rows = [
         {**moment_cells(match, files[name]), **({"video": name} if name else {}), **speech_cells(match, "words")}
         for name, match in matches
     ]
-    return moments_table(("from", "to", "sure", "video", "in file", "by", "words"), rows)
+    print_moments(("from", "to", "sure", "video", "in file", "by", "words"), rows)
 
 
 def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
     """Print a table of the labelled parts, under the name of the video if there are several."""
     rows = [{"label": step.label or "", "sure": "", **moment_cells(step, files)} for step in steps]
-    results_console(title).print(moments_table(("from", "to", "label", "sure", "in file"), rows))
+    print_moments(("from", "to", "label", "sure", "in file"), rows, title)

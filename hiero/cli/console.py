@@ -90,8 +90,8 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     return table
 
 
-def moments_table(columns: Sequence[str], rows: Sequence[Cells]) -> Table:
-    """A table with one row of cells by column for each moment. Columns that no row has are left out.
+def print_moments(columns: Sequence[str], rows: Sequence[Cells], title: str | None = None) -> None:
+    """Print a table with one row of cells by column for each moment. Columns that no row has are left out.
 
     `style` of a row applies to all its cells.
     """
@@ -99,7 +99,7 @@ def moments_table(columns: Sequence[str], rows: Sequence[Cells]) -> Table:
     table = plain_table(*shown, right=("from", "to", "thread", "sure"))
     for row in rows:
         table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
-    return table
+    results_console(title).print(table)
 
 
 def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -> Cells:

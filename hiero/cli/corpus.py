@@ -22,9 +22,9 @@ from hiero.cli.console import (
     echo,
     log,
     moment_cells,
-    moments_table,
     plain_table,
     print_json,
+    print_moments,
     progress_bar,
     results_console,
     speech_cells,
@@ -405,4 +405,4 @@ def _print_hits(hits: list[hiero.Hit], files: Mapping[str, Sequence[VideoFile]])
         cells = {**moment_cells(hit, files.get(hit.video, ())), "step": hit.title}
         by_video.setdefault(hit.video, []).append({**cells, "by": "", "speech": "", **speech_cells(hit, "speech")})
     for video, rows in by_video.items():
-        results_console(video).print(moments_table(columns, rows))
+        print_moments(columns, rows, video)

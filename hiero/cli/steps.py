@@ -11,7 +11,7 @@ from typing import Any
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import Cells, log, moment_cells, moments_table, plain_table, results_console
+from hiero.cli.console import Cells, log, moment_cells, plain_table, print_moments, results_console
 from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
@@ -218,4 +218,4 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
     console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
-    console.print(moments_table(("from", "to", "thread", "step", "sure", "in file"), rows))
+    print_moments(("from", "to", "thread", "step", "sure", "in file"), rows)
