@@ -86,7 +86,7 @@ def steps(
         raise InputError("--together cannot be combined with --split")
     split.check(inputs.paths, None if num_steps is None else len(num_steps))
     if step_options.together:
-        find_together(inputs, options, num_steps, vocabulary, step_options, json_)
+        find_together(inputs, options, num_steps, vocabulary, step_options, formats, json_)
         return
 
     def find_steps(name: str, video: hiero.Video) -> dict[str, Any]:
@@ -114,6 +114,7 @@ def find_together(
     num_steps: list[int] | None,
     vocabulary: list[str] | None,
     step_options: StepOptions,
+    formats: list[str],
     is_json: bool,
 ) -> None:
     """`--together`: find, write and print the steps that several videos share."""
@@ -132,7 +133,6 @@ def find_together(
     found = steps_together(list(videos.done.values()), None if num_steps is None else num_steps[0], vocabulary)
     hierarchies = dict(zip(videos.done, found, strict=True))
     if step_options.out is not None:
-        formats = parse_formats(step_options.export, step_options.out)
         for name, hierarchy in hierarchies.items():
             folder = inputs.folder_of(name, step_options.out)
             write_files(videos.done[name], hierarchy, vocabulary, folder, formats)
