@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hiero.errors import InputError
@@ -43,7 +43,7 @@ def single_threaded_math() -> Iterator[None]:
     global _num_inside
     with _limits_lock:
         if not _num_inside:
-            _limits.enter_context(_one_thread())
+            _limit_threads()
         _num_inside += 1
     try:
         yield
@@ -54,22 +54,16 @@ def single_threaded_math() -> Iterator[None]:
                 _limits.close()
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
+def _limit_threads() -> None:
+    """Use one thread until `_limits` is closed."""
     import torch
 
-    num_threads = torch.get_num_threads()
+    _limits.callback(torch.set_num_threads, torch.get_num_threads())
     torch.set_num_threads(1)
-    try:
-        try:
-            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-        except ImportError:  # part of scikit-learn; without it this is only slower
-            yield
-        else:
-            with threadpool_limits(1):
-                yield
-    finally:
-        torch.set_num_threads(num_threads)
+    with suppress(ImportError):  # part of scikit-learn; without it this is only slower
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        _limits.enter_context(threadpool_limits(1))
 
 
 def num_usable_cores() -> int:

@@ -33,6 +33,7 @@ def read_project() -> dict[str, Any]:
 GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
 
 
+installed_entry_points = functools.cache(entry_points)  # of all packages, read from hundreds of files
 SCRIPT_PLUGINS: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}  # registered by scripts, by name
 
 
@@ -66,16 +67,9 @@ def registered_entry_points(group: str) -> dict[str, EntryPoint]:
     """
     own = read_project()["entry-points"].get(group, {})
     entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
-    for entry in installed_entry_points().get(group, ()):
+    for entry in installed_entry_points().select(group=group):
         entries.setdefault(entry.name, entry)
     return entries
-
-
-@functools.cache
-def installed_entry_points() -> dict[str, list[EntryPoint]]:
-    """Entry points of all packages by group, cached because they are read from hundreds of files."""
-    entries = entry_points()
-    return {group: list(entries.select(group=group)) for group in GROUPS}
 
 
 def load_plugin(group: str, name: str) -> Any:

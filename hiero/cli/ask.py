@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import file_cells, file_columns, plain_table, reading_bars, results_console, speech_cells
+import hiero
+from hiero.cli.console import moment_cells, print_moments, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists, read_all
 from hiero.cli.options import (
     Join,
@@ -23,15 +24,9 @@ from hiero.cli.options import (
     parse_numbers,
     read_labels,
 )
-from hiero.cli.sharing import ReelOptions, fetch_files
+from hiero.cli.sharing import ReelOptions, fetch_files, rank_across_videos
 from hiero.errors import InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_percent, format_time
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from hiero.engine import Video
-    from hiero.types import Answer, Match, Step, VideoFile
+from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
 
 @Parameter(name="*")
@@ -97,7 +92,7 @@ def ask(
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
     shown_files: dict[str, tuple[VideoFile, ...]] = {}
 
-    def answer(name: str, video: Video) -> dict[str, Any]:
+    def answer(name: str, video: hiero.Video) -> dict[str, Any]:
         """Find and print the answers of one video; returns its JSON document."""
         announce_edits(video)
         if video.transcript:
@@ -124,7 +119,7 @@ def ask(
     results.finish()
 
 
-def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tuple[list[Path | str], list[str]]:
+def split_queries(arguments: Sequence[str], videos: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of `hiero ask` into videos and queries.
 
     The first argument is a video unless `--video` is given and no such file exists. Arguments after it
@@ -137,29 +132,17 @@ def split_queries(arguments: Sequence[str], videos: Sequence[Path | str]) -> tup
     def exists(argument: str) -> bool:
         return (is_address(argument) and not any(map(str.isspace, argument))) or path_exists(argument)
 
-    def to_source(argument: str) -> Path | str:
-        return argument if is_address(argument) else Path(argument)  # a path would lose one of its slashes
-
     suffixes = (*VIDEO_SUFFIXES, *FEATURE_SUFFIXES)
     rest, paths = list(arguments), list(videos)
     if rest and (not paths or exists(rest[0])):
-        paths = [to_source(rest.pop(0)), *paths]
-    listed: list[Path | str] = []
+        paths = [rest.pop(0), *paths]
+    listed: list[str] = []
     while rest and (rest[0].lower().endswith(suffixes) or is_address(rest[0])) and exists(rest[0]):
-        listed.append(to_source(rest.pop(0)))
+        listed.append(rest.pop(0))
     return [*paths[:1], *listed, *paths[1:]], rest
 
 
-def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
-    """The best matches of each query in all videos. Scores are probabilities, so they are comparable."""
-    best: dict[str, list[tuple[str, Match]]] = {}
-    for name, video_answers in answers.items():
-        for answer in video_answers:
-            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
-    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
-
-
-def _document(video: Video, **results: Any) -> dict[str, Any]:
+def _document(video: hiero.Video, **results: Any) -> dict[str, Any]:
     """The JSON document of one video, with its files if it consists of several."""
     files = video.shown_files
     named = {"files": [file.to_dict() for file in files]} if len(files) > 1 else {}
@@ -205,7 +188,7 @@ def label(
     vocabulary, num_steps = read_labels(labels), parse_numbers("-k", k)
     inputs = find_inputs(videos, join)
 
-    def label_parts(name: str, video: Video) -> dict[str, Any]:
+    def label_parts(name: str, video: hiero.Video) -> dict[str, Any]:
         """Label and print the parts of one video; returns its JSON document."""
         announce_edits(video, "" if num_steps is None else "-k cuts the video anew")
         labelled = video.label(vocabulary, num_steps=num_steps)
@@ -216,10 +199,7 @@ def label(
         rows = _to_dicts(labelled, files)
         return _document(video, steps=[{key: row[key] for key in keys if key in row} for row in rows])
 
-    results = read_all(inputs, options, options.load_engine(), "label", label_parts)
-    if json_:
-        results.print_documents()
-    results.finish()
+    read_all(inputs, options, options.load_engine(), "label", label_parts).finish(json_)
 
 
 def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str | None, show_all: bool) -> None:
@@ -228,7 +208,7 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
     for answer in answers:
         console.print(f"{answer.query}{'' if answer.present else '   probably not in this video'}", style="bold")
         if answer.present or show_all:
-            console.print(_match_table([("", match) for match in answer.matches], {"": files}))
+            _print_matches([("", match) for match in answer.matches], {"": files})
 
 
 def _print_best(
@@ -241,30 +221,19 @@ def _print_best(
         note = "" if shown else "   probably not in these videos"
         console.print(f"\nbest of all videos: {query}{note}", style="bold")
         if shown:
-            console.print(_match_table(shown, files))
+            _print_matches(shown, files)
 
 
-def _match_table(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> Table:
-    """A table of matches with the names of their videos, if there are several."""
-    columns = ["video"] if any(name for name, _ in matches) else []
-    columns += next((file_columns(files[name]) for name, _ in matches if len(files[name]) > 1), [])
-    is_explained = any(match.rests_on is not None for _, match in matches)
-    table = plain_table(
-        "from", "to", "sure", *columns, *(["by", "words"] if is_explained else []), right=("from", "to", "sure")
-    )
-    for name, match in matches:
-        times = format_time(match.start_s), format_time(match.end_s)
-        cells = [*([name] if name else []), *file_cells(files[name], match)]
-        cells += [""] * (len(columns) - len(cells))
-        table.add_row(*times, format_percent(match.probability), *cells, *speech_cells(match.rests_on, match.quote))
-    return table
+def _print_matches(matches: Sequence[tuple[str, Match]], files: Mapping[str, Sequence[VideoFile]]) -> None:
+    """Print a table of matches with the names of their videos, if there are several."""
+    rows = [
+        {**moment_cells(match, files[name]), **({"video": name} if name else {}), **speech_cells(match, "words")}
+        for name, match in matches
+    ]
+    print_moments(("from", "to", "sure", "video", "in file", "by", "words"), rows)
 
 
 def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
     """Print a table of the labelled parts, under the name of the video if there are several."""
-    table = plain_table("from", "to", "label", "sure", *file_columns(files), right=("from", "to", "sure"))
-    for step in steps:
-        times = format_time(step.start_s), format_time(step.end_s)
-        sure = "" if step.probability is None else format_percent(step.probability)
-        table.add_row(*times, step.shown_label or "", sure, *file_cells(files, step))
-    results_console(title).print(table)
+    rows = [{"label": step.shown_label or "", "sure": "", **moment_cells(step, files)} for step in steps]
+    print_moments(("from", "to", "label", "sure", "in file"), rows, title)

@@ -9,9 +9,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hiero.types import Moment, ProgressCallback, ProgressEvent, format_time, locate_moment, printable
+import hiero
+from hiero.types import (
+    Match,
+    ProgressCallback,
+    ProgressEvent,
+    Step,
+    VideoFile,
+    format_percent,
+    format_time,
+    locate_moment,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +30,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.types import VideoFile
 
+Cells: TypeAlias = "dict[str, str | Text]"  # cells of a row by column
 MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
 
@@ -56,9 +67,14 @@ def make_console(**options: Any) -> Console:
     return EscapingConsole(**options)
 
 
-def results_console(title: str | None = None) -> Console:
-    """The console for results, which prints text without markup, after a title if there is one."""
+def results_console(title: str | None = None, file_width: int | None = None) -> Console:
+    """The console for results, which prints text without markup, after a title if there is one.
+
+    `file_width` is the number of characters in a line of a file or pipe.
+    """
     console = make_console(highlight=False, markup=False, emoji=False)
+    if file_width is not None and not console.is_terminal:
+        console.width = file_width
     if title is not None:
         console.print(f"\n{title}", style="bold underline")
     return console
@@ -74,26 +90,37 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     return table
 
 
-def file_columns(files: Sequence[VideoFile]) -> list[str]:
-    """The column for `file_cells`, if the video consists of several files."""
-    return ["in file"] if len(files) > 1 else []
+def print_moments(columns: Sequence[str], rows: Sequence[Cells], title: str | None = None) -> None:
+    """Print a table with one row of cells by column for each moment. Columns that no row has are left out.
+
+    `style` of a row applies to all its cells.
+    """
+    shown = [column for column in columns if any(column in row for row in rows)]
+    table = plain_table(*shown, right=("from", "to", "thread", "sure"))
+    for row in rows:
+        table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
+    results_console(title).print(table)
 
 
-def file_cells(files: Sequence[VideoFile], moment: Moment) -> list[str]:
-    """The file that a moment belongs to and its start in that file, if the video consists of several files."""
-    if len(files) < 2:
-        return []
-    file, start_s = locate_moment(files, moment)
-    return [f"{Path(file.path).name} {format_time(start_s)}"]
+def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -> Cells:
+    """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
+    cells: Cells = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
+    if moment.probability is not None:
+        cells["sure"] = format_percent(moment.probability)
+    if len(files) > 1:
+        file, start_s = locate_moment(files, moment)
+        cells["in file"] = f"{Path(file.path).name} {format_time(start_s)}"
+    return cells
 
 
-def speech_cells(rests_on: str | None, quote: str | None) -> list[Text]:
-    """The evidence for a result and the matching words; empty for videos without a transcript."""
+def speech_cells(found: hiero.Hit | Match, title: str) -> Cells:
+    """What a moment was found by, and in the column `title` the matching words; empty without a transcript."""
     from rich.text import Text
 
-    if rests_on is None:
-        return []
-    return [Text(rests_on, style="cyan"), Text("" if quote is None else f"“{printable(quote)}”", style="dim")]
+    if found.rests_on is None:
+        return {}
+    quote = "" if found.quote is None else f"“{printable(found.quote)}”"
+    return {"by": Text(found.rests_on, style="cyan"), title: Text(quote, style="dim")}
 
 
 @contextmanager
@@ -135,15 +162,8 @@ def reading_bars() -> Iterator[ProgressCallback]:
         yield ReadingBars(bars)
 
 
-@contextmanager
-def collection_bars(title: str, num_videos: int) -> Iterator[CollectionBars]:
-    """A bar for several videos, with the bars of the current video below it."""
-    with transient_bars() as bars:
-        yield CollectionBars(title, num_videos, bars)
-
-
 class CollectionBars:
-    """Progress of a command over several videos."""
+    """A bar for several videos, with the bars of the current video below it."""
 
     def __init__(self, title: str, num_videos: int, bars: Progress) -> None:
         self._num_videos, self._num_done, self._bars = num_videos, 0, bars
@@ -153,7 +173,7 @@ class CollectionBars:
     def reading(self, num_files: int = 1) -> Iterator[ProgressCallback]:
         """A progress callback for the next video, which counts as done when the block ends."""
         self._bars.start()
-        tasks = ReadingBars(self._bars, lambda: self._update(tasks.num_files_done / num_files))
+        tasks = ReadingBars(self._bars, lambda num_files_done: self._update(num_files_done / num_files))
         try:
             yield tasks
         finally:
@@ -169,17 +189,16 @@ class CollectionBars:
 
 
 class ReadingBars:
-    """A progress callback with one bar for each file that is read or downloaded."""
+    """A progress callback with one bar for each file that is read or downloaded.
 
-    def __init__(self, bars: Progress, on_update: Callable[[], None] = lambda: None) -> None:
+    `on_update` gets the number of files that are read, with the share of each unfinished one.
+    """
+
+    def __init__(self, bars: Progress, on_update: Callable[[float], None] = lambda _: None) -> None:
         self._bars, self._on_update = bars, on_update
         self._tasks: dict[tuple[str, str], Any] = {}
         self._starts: dict[tuple[str, str], tuple[float, float]] = {}  # amount and time at the start of the measurement
         self._shares: dict[str, float] = {}
-
-    @property
-    def num_files_done(self) -> float:
-        return sum(self._shares.values())
 
     def __call__(self, event: ProgressEvent) -> None:
         if event.stage == "message":
@@ -196,7 +215,7 @@ class ReadingBars:
             self._tasks[key] = self._bars.add_task(printable(event.name), total=event.total, status="")
         if event.stage == "read":
             self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
-            self._on_update()
+            self._on_update(sum(self._shares.values()))
         elif event.total and event.done >= event.total:
             self.remove(event.name, "download")
 

@@ -11,18 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+import hiero
 from hiero.cli.console import (
+    Cells,
     echo,
-    file_cells,
-    file_columns,
     log,
+    moment_cells,
     plain_table,
     print_json,
+    print_moments,
     progress_bar,
     results_console,
     speech_cells,
@@ -39,14 +41,11 @@ from hiero.cli.options import (
     announce_edits,
 )
 from hiero.errors import InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, file_fields, format_count, format_percent, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields, format_count, format_time
 
 if TYPE_CHECKING:
-    from hiero.corpus.corpus import Corpus, Hit
     from hiero.corpus.indexing import IndexResult
-    from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
-    from hiero.types import VideoFile
 
 app = App(name="corpus", help="List, remove and check the videos of a corpus.", group_parameters=OPTIONS)
 
@@ -99,7 +98,7 @@ def index(
     to
         Corpus: a folder, or an address supported by LanceDB (s3://…).
     """
-    from hiero.corpus.corpus import Corpus, IndexSettings
+    from hiero.corpus.corpus import IndexSettings
     from hiero.corpus.indexing import index_files
     from hiero.decoding.recordings import find_recordings
 
@@ -109,9 +108,9 @@ def index(
     use_transcripts, use_edits = not options.no_transcript, not options.no_edits
     settings = IndexSettings(levels.num_steps, levels.read_labels(), again, use_transcripts, use_edits)
     engine = options.load_engine()
-    corpus = Corpus(to, create=True)
+    corpus = hiero.Corpus(to, create=True)
 
-    def read(source: VideoSource) -> Video:
+    def read(source: VideoSource) -> hiero.Video:
         video = options.read_video(source, engine)
         announce_edits(video, "-k cuts the video anew" if settings.num_steps else "")
         return video
@@ -137,12 +136,12 @@ def index(
         sys.exit(1)
 
 
-def _size(corpus: Corpus) -> str:
+def _size(corpus: hiero.Corpus) -> str:
     return f"{format_count(corpus.num_videos, 'video')}, {format_count(len(corpus), 'step')}"
 
 
 def _index_arrivals(
-    corpus: Corpus,
+    corpus: hiero.Corpus,
     videos: Sequence[str],
     every_s: float,
     join: bool | None,
@@ -177,7 +176,7 @@ def _index_arrivals(
     echo(f"{corpus.uri}: {num_added} added; {_size(corpus)}")
 
 
-def _log_single_chapters(corpus: Corpus, files: Mapping[str, VideoSource]) -> None:
+def _log_single_chapters(corpus: hiero.Corpus, files: Mapping[str, VideoSource]) -> None:
     """Name chapters that an earlier run indexed separately and that are now part of a longer video."""
     parts = {path.resolve() for source in files.values() if len(source.files) > 1 for path in source.paths}
     if not parts:
@@ -247,11 +246,9 @@ def search(
         VIDEO@m:ss: find the step at this moment in the other videos, by what it shows and by what
         comes before and after it.
     """
-    from hiero.corpus.corpus import Corpus
-
     if (query is None) == (like is None):
         raise InputError('name what to look for: hiero search CORPUS "cut the onion", or --like VIDEO@m:ss')
-    opened = Corpus(corpus)
+    opened = hiero.Corpus(corpus)
     names = [opened.find(name).video for name in search_options.video or []]
     num, level, exact = search_options.num, search_options.level, search_options.exact
     document: dict[str, Any] = {"version": VERSION, "corpus": corpus}
@@ -275,14 +272,9 @@ def search(
     _print_hits(hits if search_options.all_ else probable, files)
 
 
-def _corpus_engine(corpus: Corpus, options: VideoOptions) -> Engine:
+def _corpus_engine(corpus: hiero.Corpus, options: VideoOptions) -> hiero.Engine:
     """The engine of a corpus: by default with the model that it was created with."""
-    from hiero.corpus.corpus import corpus_model
-
-    model = corpus_model(corpus)
-    if options.model == VideoOptions.model and model is not None:
-        options = replace(options, model=model)
-    engine = options.load_engine()
+    engine = options.with_model_of(corpus).load_engine()
     corpus.check_model(engine)
     return engine
 
@@ -305,9 +297,7 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
     corpus
         Corpus created by `hiero index`.
     """
-    from hiero.corpus.corpus import Corpus
-
-    videos = Corpus(corpus).videos()
+    videos = hiero.Corpus(corpus).videos()
     if json_:
         print_json({"version": 1, "videos": [video.to_dict() for video in videos]})
         return
@@ -333,9 +323,7 @@ def remove(corpus: str, /, *videos: str) -> None:
     videos
         Names from `hiero corpus list`.
     """
-    from hiero.corpus.corpus import Corpus
-
-    opened = Corpus(corpus)
+    opened = hiero.Corpus(corpus)
     opened.remove(list(videos))
     echo(f"{corpus}: {len(videos)} removed, {format_count(opened.num_videos, 'video')} left")
 
@@ -355,14 +343,13 @@ def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = Video
     repair
         Repair the corpus: remove duplicates and steps without a video, and read missing steps again.
     """
-    from hiero.corpus.corpus import Corpus
     from hiero.corpus.table import DamagedCorpusError
 
     if repair:
         repair_corpus(corpus, options=options)
         return
     try:
-        _report_problems(Corpus(corpus))
+        _report_problems(hiero.Corpus(corpus))
     except DamagedCorpusError as error:
         log(str(error))
         echo(f"{corpus}: damaged")
@@ -385,21 +372,20 @@ def repair_corpus(corpus: str, /, *, options: VideoOptions = VideoOptions()) -> 
     corpus
         Corpus created by `hiero index`.
     """
-    from hiero.corpus.corpus import Corpus
     from hiero.corpus.table import is_corpus, set_aside_damage
     from hiero.corpus.video_list import has_list
 
     if not is_corpus(corpus) and not has_list(corpus):
-        Corpus(corpus)  # says what is missing
+        hiero.Corpus(corpus)  # says what is missing
     for path in set_aside_damage(corpus):
         log(f"{path}: could not be opened; this is its new name")
-    opened = Corpus(corpus, create=True)
+    opened = hiero.Corpus(corpus, create=True)
     engine = functools.cache(lambda: _corpus_engine(opened, options))  # loaded only if a file must be read
     opened.repair(lambda file: options.read_video(file, engine()))
     _report_problems(opened)
 
 
-def _report_problems(corpus: Corpus) -> None:
+def _report_problems(corpus: hiero.Corpus) -> None:
     """Print what `Corpus.check` finds; exit with code 1 if that is anything."""
     problems = corpus.check()
     for problem in problems:
@@ -409,19 +395,14 @@ def _report_problems(corpus: Corpus) -> None:
         sys.exit(1)
 
 
-def _print_hits(hits: list[Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
+def _print_hits(hits: list[hiero.Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
     """Print a table for each video, best first; `files` are those of videos that consist of several."""
-    by_video: dict[str, list[Hit]] = {}
+    columns = ["from", "to", "sure", "step", "in file"]
+    columns += ["by"] if any(hit.rests_on is not None for hit in hits) else []
+    columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
+    by_video: dict[str, list[Cells]] = {}
     for hit in hits:
-        by_video.setdefault(hit.video, []).append(hit)
-    speech_columns = ["by"] if any(hit.rests_on is not None for hit in hits) else []
-    speech_columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
-    for video, group in by_video.items():
-        video_files = files.get(video, ())
-        columns = ["from", "to", "sure", "step", *file_columns(video_files), *speech_columns]
-        table = plain_table(*columns, right=("from", "to", "sure"))
-        for hit in group:
-            cells = format_time(hit.start_s), format_time(hit.end_s), format_percent(hit.probability)
-            speech = speech_cells(hit.rests_on, hit.quote)[: len(speech_columns)]
-            table.add_row(*cells, hit.title, *file_cells(video_files, hit), *speech)
-        results_console(video).print(table)
+        cells = {**moment_cells(hit, files.get(hit.video, ())), "step": hit.title}
+        by_video.setdefault(hit.video, []).append({**cells, "by": "", "speech": "", **speech_cells(hit, "speech")})
+    for video, rows in by_video.items():
+        print_moments(columns, rows, video)

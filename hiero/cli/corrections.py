@@ -10,11 +10,13 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import echo, log, progress_bar
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
 from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
-from hiero.types import format_count
+from hiero.storage.files import parse_json, read_bounded, write_bytes
+from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
     from hiero.formats.label_studio_api import LabelStudioProject
@@ -86,7 +88,6 @@ def import_steps(
     from hiero.formats.label_studio_api import is_project_address
     from hiero.formats.registry import read_step_document, read_step_file
     from hiero.storage.cache import content_key
-    from hiero.storage.files import write_bytes
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps belong to")
@@ -118,7 +119,6 @@ def import_steps(
 def _duration(video: Path, hz: float | None) -> float | None:
     """The duration of a video or feature file in seconds; None if a video does not state it."""
     from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
-    from hiero.types import Clock
 
     if video.suffix.lower() not in FEATURE_SUFFIXES:
         from hiero.decoding.decode import probe
@@ -188,7 +188,6 @@ def _read_tasks(file: Path, media_url: str) -> list[dict[str, Any]]:
     """The Label Studio tasks of a file, with the addresses of the videos."""
     from hiero.formats.hiero_json import parse_hierarchy
     from hiero.formats.label_studio import to_task
-    from hiero.storage.files import parse_json, read_bounded
 
     try:
         document = parse_json(read_bounded(file, MAX_TASK_BYTES, "a file of steps"))
@@ -261,13 +260,12 @@ def adapt(
 
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:
     """The videos of files, folders, patterns and corpora by name."""
-    from hiero.corpus.corpus import Corpus
     from hiero.corpus.table import is_corpus
     from hiero.decoding.recordings import find_recordings
 
     videos: dict[str, VideoSource] = {}
     for uri in filter(is_corpus, what):
-        for record in Corpus(uri).videos():
+        for record in hiero.Corpus(uri).videos():
             if Path(record.path).is_file():
                 videos[record.video] = record.source
     paths = [Path(name) for name in what if not is_corpus(name)]

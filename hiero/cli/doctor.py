@@ -6,29 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hiero.cli.console import echo, print_json
-from hiero.cli.options import Flag, Json
+from hiero.cli.diagnostics import Finding, Machine, first_line, problem
+from hiero.cli.options import Json
 from hiero.types import printable
-
-if TYPE_CHECKING:
-    from hiero.cli.diagnostics import Finding, Machine
 
 SLOW_S = 1.0  # the time of a slower check is shown
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
-def doctor(
-    *,
-    state: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8400,
-    online: Flag = False,
-    fast: Flag = False,
-    json: Json = False,
-) -> None:
+def doctor(*, machine: Machine = Machine(), json_: Json = False) -> None:
     """Check this machine (packages, weights, GPU, decoders, disks, server) and say how to fix problems.
 
     Nothing is changed or downloaded. The exit code is 1 if there is a problem. Warnings are about
@@ -38,33 +26,17 @@ def doctor(
 
     * `hiero doctor`
     * `hiero doctor --state /var/lib/hiero --json`
-
-    Parameters
-    ----------
-    state
-        State folder of `hiero serve`, to verify its database.
-    host
-        Address on which the server would listen.
-    port
-        Port of the server, which should be free.
-    online
-        Also check the connection to the sources of weights.
-    fast
-        Skip checks that import torch: built-in models and GPU computation.
     """
     from rich.console import Console
 
-    from hiero.cli.diagnostics import Machine
-
     findings: list[Finding] = []
     with Console(stderr=True).status("") as status:  # shown on a terminal only
-        machine = Machine(state, host, port, online, fast)
         for finding in diagnose(machine, lambda name: status.update(f"checking {name}")):
             findings.append(finding)
-            if not json:
+            if not json_:
                 _print_finding(finding)
     counts = {level: sum(finding.level == level for finding in findings) for level in STYLES}
-    if json:
+    if json_:
         print_json({"ok": not counts["problem"], "counts": counts, "findings": list(map(asdict, findings))})
     else:
         echo(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
@@ -94,8 +66,6 @@ def load_checks() -> dict[str, Callable[[Machine], Iterator[Finding]]]:
 
 def diagnose(machine: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
     """Run all checks. A check that raises an error is a problem, and the others still run."""
-    from hiero.cli.diagnostics import first_line, problem
-
     for name, check in load_checks().items():
         on_check(name)
         begin = time.perf_counter()

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
+import hiero
 from hiero.cli.console import log, progress_bar
 from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, parse_hz, parse_names
 from hiero.cli.tables import ReportOptions
+from hiero.devices import num_usable_cores
 from hiero.errors import InputError
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import AnnotatedVideo, Case
     from hiero.evaluation.protocols import Protocol
-    from hiero.evaluation.results import Report, Table
 
 NUM_CHOICES = 5  # clips per question of EgoMCQ
 NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
@@ -88,7 +90,6 @@ def own(
     annotations
         JSON file with the timed steps of each video.
     """
-    from hiero.devices import num_usable_cores
     from hiero.evaluation import cases, own_videos
 
     check_at_least("-k", options.k)
@@ -136,14 +137,13 @@ def egomcq(
         Clips per forward pass.
     """
     from hiero.data.stores import FeatureStore
-    from hiero.engine import load
     from hiero.evaluation.egomcq import KINDS, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = load(model, backbone=backbone, device=device)
+    engine = hiero.load(model, backbone=backbone, device=device)
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
             engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
@@ -207,7 +207,6 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
 
     * `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
     """
-    from hiero.engine import load
     from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
     from hiero.evaluation.egoprocel_data import find_egoprocel_videos
     from hiero.evaluation.protocols import PROTOCOLS
@@ -218,7 +217,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     )
     if not_annotated:
         log(f"no annotations for {', '.join(not_annotated)}")
-    engine = load(options.model, backbone="default", device=options.device)
+    engine = hiero.load(options.model, backbone="default", device=options.device)
     with progress_bar("videos", len(videos)) as advance:
         tables = evaluate_egoprocel(
             engine,
@@ -229,13 +228,8 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
             seed=options.seed,
             progress=advance,
         )
-    settings = {
-        "model": options.model,
-        "protocol": options.protocol,
-        "videos": len(videos),
-        "stride": options.stride,
-        "seed": options.seed,
-    }
+    settings = {"model": options.model, "protocol": options.protocol, "videos": len(videos)}
+    settings |= {"stride": options.stride, "seed": options.seed}
     result = Report("egoprocel", tables, settings, missing, summarise(tables[0]))
     report.output(result, len(tables) - NUM_DETAIL_TABLES)
 
@@ -268,12 +262,10 @@ class GoalStepOptions:
         self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
     ) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of the others."""
-        from hiero.engine import load
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
         from hiero.evaluation.protocols import CORRECTED
-        from hiero.types import Clock
 
-        engine = load(self.model, backbone=self.backbone, device=self.device)
+        engine = hiero.load(self.model, backbone=self.backbone, device=self.device)
         if engine.folder is None and not engine.has_text:
             raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
         if protocol is not None:
@@ -284,21 +276,9 @@ class GoalStepOptions:
                 engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance, protocol or CORRECTED
             )
 
-    def to_report(
-        self,
-        benchmark: str,
-        table: Table,
-        cases: tuple[list[Case], list[str]],
-        summary: dict[str, dict[str, float]] | None = None,
-        protocol: str | None = None,
-    ) -> Report:
-        """The result with its settings; `cases` is the result of `read_cases`."""
-        from hiero.evaluation.results import Report
-
-        protocols = {} if protocol is None else {"protocol": protocol}
-        clock = {"fps": self.fps, "stride": self.stride}
-        settings = {"model": self.model, **protocols, "videos": len(cases[0]), **clock}
-        return Report(benchmark, [table], settings, cases[1], summary or {})
+    def settings(self, cases: Sequence[Case], **protocol: str) -> dict[str, Any]:
+        """The settings that a report records."""
+        return {"model": self.model, **protocol, "videos": len(cases), "fps": self.fps, "stride": self.stride}
 
 
 @app.command(name="goalstep-grounding")
@@ -331,6 +311,7 @@ def goalstep_grounding(
     from hiero.evaluation.goalstep import read_grounding
     from hiero.evaluation.grounding import evaluate_runs, grounding_task, name_raw_rows, summarise_grounding
     from hiero.evaluation.protocols import PROTOCOLS, RELEASE
+    from hiero.evaluation.results import Report
 
     chosen = PROTOCOLS[protocol]
     cases, missing = options.read_cases(read_grounding(annotations, prefix), chosen)
@@ -346,7 +327,8 @@ def goalstep_grounding(
     if cases[0].video.engine.folder is None:
         name_raw_rows(table)
     summary = summarise_grounding(table)
-    report.output(options.to_report("goalstep-grounding", table, (cases, missing), summary, chosen.name))
+    settings = options.settings(cases, protocol=chosen.name)
+    report.output(Report("goalstep-grounding", [table], settings, missing, summary))
 
 
 @app.command(name="goalstep-localization")
@@ -372,6 +354,7 @@ def goalstep_localization(
     from hiero.evaluation.cases import EvalOptions, TextEmbeddings
     from hiero.evaluation.goalstep import label_text, read_steps
     from hiero.evaluation.grounding import name_raw_rows
+    from hiero.evaluation.results import Report
     from hiero.evaluation.tasks import localization_task
 
     annotated = read_steps(annotations)
@@ -382,7 +365,7 @@ def goalstep_localization(
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
     if cases[0].video.engine.folder is None:
         name_raw_rows(table)
-    report.output(options.to_report("goalstep-localization", table, (cases, missing)))
+    report.output(Report("goalstep-localization", [table], options.settings(cases), missing))
 
 
 @app.command(name="goalstep-classification")
@@ -409,6 +392,7 @@ def goalstep_classification(
     """
     from hiero.evaluation.cases import TextEmbeddings
     from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
+    from hiero.evaluation.results import Report
 
     annotated = read_steps(annotations)
     labels = _read_taxonomy(annotated, taxonomy, train)
@@ -419,7 +403,7 @@ def goalstep_classification(
         missing += missing_train
     embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
     table = evaluate_classification(cases, labels, embeddings, train_cases)
-    report.output(options.to_report("goalstep-classification", table, (cases, missing)))
+    report.output(Report("goalstep-classification", [table], options.settings(cases), missing))
 
 
 def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:

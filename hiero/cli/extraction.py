@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import (
     ReadingBars,
     echo,
     log,
-    make_console,
     plain_table,
     print_json,
     reading_bars,
+    results_console,
     transient_bars,
 )
 from hiero.cli.options import (
@@ -35,11 +36,11 @@ from hiero.cli.options import (
     check_at_least,
     set_threads,
 )
+from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.types import ProgressEvent, format_time
 
 if TYPE_CHECKING:
-    from hiero.backbones.registry import Backbone
     from hiero.extraction.collection import ExtractionProgress, ExtractionResult
 
 RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
@@ -250,7 +251,6 @@ def backbones(
     """
 
     from hiero.backbones.registry import backbones as registered_backbones
-    from hiero.devices import choose_device
     from hiero.extraction.speed import known_speeds, measure_speed
 
     device = choose_device(device)
@@ -267,10 +267,10 @@ def backbones(
         column.overflow = "fold"
     for backbone in registered_backbones().values():
         table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
-    make_console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)
+    results_console(file_width=FILE_WIDTH).print(table)
 
 
-def _describe_backbone(backbone: Backbone, speed: float | None) -> list[str]:
+def _describe_backbone(backbone: hiero.Backbone, speed: float | None) -> list[str]:
     """The cells of its row."""
     from hiero.backbones.registry import FPS, STRIDE
     from hiero.storage import weights

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Group, Parameter
 
+import hiero
 from hiero.cli.console import log
 from hiero.cli.options import OPTIONS, FeatureRate, Flag, Out, Repeated, parse_hz
 from hiero.errors import InputError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
-    from hiero.engine import Engine
     from hiero.evaluation.cases import Case
 
 app = App(name="figure", help="Draw the figures of the paper for any annotated video.", group_parameters=OPTIONS)
@@ -46,12 +46,10 @@ class FigureOptions:
     model: str = "hiero-k400"
     hz: FeatureRate = None
 
-    def load_engine(self) -> Engine:
-        from hiero.engine import load
+    def load_engine(self) -> hiero.Engine:
+        return hiero.load(self.model, backbone="default")
 
-        return load(self.model, backbone="default")
-
-    def read_case(self, features: Path, engine: Engine | None = None) -> Case:
+    def read_case(self, features: Path, engine: hiero.Engine | None = None) -> Case:
         """The video with its annotated steps."""
         from hiero.evaluation.own_videos import read_case
 

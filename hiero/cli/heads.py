@@ -14,12 +14,13 @@ from hiero.cli.console import log
 from hiero.cli.options import OPTIONS, Device, Out, Settings
 from hiero.cli.tables import ReportOptions, log_missing
 from hiero.cli.training_display import TrainDisplay
+from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.heads.clips import Clips
-    from hiero.types import Clock
 
 MAX_WARNINGS = 10  # number of warnings about names and lengths of videos that are shown
 SPACING_TOLERANCE = 1e-3  # relative difference between the spacing of a head and of the features
@@ -64,8 +65,6 @@ class ClipOptions:
 
     def clock(self, head_clock: Clock | None = None) -> Clock | None:
         """The clock of the options or of the head; None for the default of the annotation format."""
-        from hiero.types import Clock
-
         if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
             raise InputError("--fps, --stride and --hz must be positive")
         if self.hz is not None:
@@ -195,7 +194,6 @@ def evaluate_heads(
     heads
         Folders created by `hiero head train`.
     """
-    from hiero.devices import choose_device
     from hiero.evaluation.results import Report
     from hiero.heads.head import load_trained_head
     from hiero.heads.scoring import score_heads

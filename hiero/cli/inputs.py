@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hiero.cli.console import collection_bars, log, print_json
+import hiero
+from hiero.cli.console import CollectionBars, log, print_json, transient_bars
 from hiero.errors import InputError
+from hiero.storage.files import is_disk_full
 from hiero.types import VERSION
 
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
-    from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
 
 Result = TypeVar("Result")
@@ -50,8 +51,10 @@ class Results(Generic[Result]):
     done: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def finish(self) -> None:
-        """Summarise a run over several videos, and exit with code 1 if one failed."""
+    def finish(self: Results[Any], as_json: bool = False) -> None:
+        """Print JSON documents, summarise a run over several videos, and exit with code 1 if one failed."""
+        if as_json:
+            self.print_documents()
         if self.inputs.is_single:
             return
         log(f"{len(self.done)} of {len(self.done) + len(self.failed)} videos done, {len(self.failed)} failed")
@@ -101,14 +104,13 @@ def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs
 
 
 def read_all(
-    inputs: Inputs, options: VideoOptions, engine: Engine, title: str, work: Callable[[str, Video], Result]
+    inputs: Inputs, options: VideoOptions, engine: hiero.Engine, title: str, work: Callable[[str, hiero.Video], Result]
 ) -> Results[Result]:
     """Read videos one after the other and call `work` with the name and the video.
 
     A video that cannot be read does not stop the others, unless it is the only one or the disk is full.
     """
     from hiero.sources.addresses import failure_message
-    from hiero.storage.files import is_disk_full
 
     results: Results[Result] = Results(inputs)
     options.check_single_transcript(len(inputs.sources))
@@ -116,10 +118,11 @@ def read_all(
         ((name, source),) = inputs.sources.items()
         results.done[name] = work(name, options.read_video(source, engine))
         return results
-    with collection_bars(title, len(inputs.sources)) as bars:
+    with transient_bars() as bars:
+        collection = CollectionBars(title, len(inputs.sources), bars)
         for name, source in inputs.sources.items():
             try:
-                results.done[name] = work(name, options.read_video(source, engine, bars))
+                results.done[name] = work(name, options.read_video(source, engine, collection))
             except Exception as error:  # any error: the other videos are still read
                 if is_disk_full(error):
                     raise

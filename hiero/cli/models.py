@@ -14,7 +14,7 @@ from hiero.cli.options import OPTIONS, Device, Out, Settings, StoredPrecision, p
 from hiero.cli.training_display import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
-from hiero.types import format_count
+from hiero.types import Clock, format_count
 
 weights_app = App(name="weights", help="List and download pretrained weights.", group_parameters=OPTIONS)
 
@@ -34,9 +34,7 @@ def import_checkpoint(file: Path, out: Path, /) -> None:
     out
         Output folder for config.json, model.safetensors and text_encoder.safetensors.
     """
-    from hiero.model.released import read_released
-
-    released = read_released(file)
+    released = hiero.read_released(file)
     released.save(out)
     config = released.config
     sizes = f"({config.input_size}-d) → {config.hidden_size}-d, {config.depth} levels"
@@ -91,12 +89,10 @@ def embed(
         Whether to find threads (Cut & Match). Defaults to the configuration of the model.
     """
     from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
-    from hiero.model.ensemble import load_model
-    from hiero.types import Clock
 
     level_numbers = parse_numbers("--levels", levels, 0)
     targets = output_files(features, out)
-    loaded = load_model(model).to(choose_device(device))
+    loaded = hiero.load_model(model).to(choose_device(device))
     trained = loaded.config.clock
     clock = Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
     embedder = FileEmbedder(loaded, clock, level_numbers, threads, hiero.__version__)
@@ -159,7 +155,6 @@ def pack(
     """
     from hiero.data.features import find_features
     from hiero.data.stores import pack as pack_features
-    from hiero.types import Clock
 
     clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hiero.cli.console import log, reading_bars
+import hiero
+from hiero.cli.console import CollectionBars, log, reading_bars
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
+from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.cli.console import CollectionBars
-    from hiero.engine import Engine, Video
     from hiero.sources.source import VideoSource
-    from hiero.types import Clock
 
 OPTIONS = Group("Options", sort_key=10)
 
@@ -126,9 +125,14 @@ class VideoOptions:
     speech: Flag = False
     no_edits: Flag = False
 
-    def load_engine(self) -> Engine:
+    def with_model_of(self, corpus: hiero.Corpus) -> VideoOptions:
+        """These options with the model that a corpus was created with, unless another one was chosen."""
+        from hiero.corpus.corpus import corpus_model
+
+        return replace(self, model=corpus_model(corpus) or self.model) if self.model == VideoOptions.model else self
+
+    def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""
-        from hiero.engine import load
         from hiero.text.joint_text import WORDS_VARIABLE
 
         self._check_speech()
@@ -136,7 +140,7 @@ class VideoOptions:
         if self.words is not None:
             os.environ[WORDS_VARIABLE] = self.words  # which processes started from here inherit
         parse_hz(self.hz)  # reports mistakes before weights are loaded
-        engine = load(
+        engine = hiero.load(
             self.model, backbone=self.backbone, device=self.device, precision=self.precision, batch_size=self.batch_size
         )
         if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
@@ -144,7 +148,7 @@ class VideoOptions:
             log(f"backbone: {names}, because its weights are installed; --backbone default uses the built-in model")
         return engine
 
-    def read_video(self, source: VideoSource, engine: Engine, bars: CollectionBars | None = None) -> Video:
+    def read_video(self, source: VideoSource, engine: hiero.Engine, bars: CollectionBars | None = None) -> hiero.Video:
         """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
         from hiero.engine import engine_for
         from hiero.speech.transcripts import TranscriptSettings, load_transcript
@@ -175,12 +179,10 @@ class VideoOptions:
     def _check_speech(self) -> None:
         """Report an unreadable transcript, or a missing speech recogniser, before hours of video are read."""
         if self.transcript is not None:
-            from hiero.speech.transcripts import read_transcript
-
             if self.speech or self.no_transcript:
                 other = "--speech" if self.speech else "--no-transcript"
                 raise InputError(f"--transcript cannot be combined with {other}")
-            read_transcript(self.transcript)
+            hiero.read_transcript(self.transcript)
         if self.speech:
             from hiero.speech.transcripts import load_recogniser
 
@@ -195,10 +197,8 @@ class VideoOptions:
             )
 
 
-def announce_edits(video: Video, unused_because: str = "") -> None:
+def announce_edits(video: hiero.Video, unused_because: str = "") -> None:
     """Tell that the steps of a video were corrected, and whether that counts."""
-    from hiero.types import format_count
-
     if video.edits is not None:
         corrections = format_count(sum(step.origin != "model" for step in video.edits), "correction")
         if unused_because:
@@ -215,8 +215,6 @@ def check_at_least(option: str, value: float | None, least: int = 1) -> None:
 
 def parse_hz(hz: float | None) -> Clock | None:
     """`--hz`: the clock of features with that many rows per second."""
-    from hiero.types import Clock
-
     if hz is None:
         return None
     if not hz > 0:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
 from hiero.errors import InputError
-from hiero.types import format_count
+from hiero.types import Step, format_count
 
 if TYPE_CHECKING:
-    from hiero.engine import Video
     from hiero.report.folder_report import VideoSteps
 
 NOTHING_SHARED = (
@@ -121,11 +121,9 @@ def report(
 def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps], str]:
     import numpy as np
 
-    from hiero.corpus.corpus import Corpus
     from hiero.report.folder_report import VideoSteps
-    from hiero.types import Step
 
-    corpus = Corpus(uri)
+    corpus = hiero.Corpus(uri)
     records = corpus.videos()
     out = []
     for record in records:
@@ -150,7 +148,7 @@ def _read_videos(
         raise InputError("a report compares videos; give at least two, or a folder")
     engine = options.load_engine()
 
-    def describe(name: str, video: Video) -> VideoSteps:
+    def describe(name: str, video: hiero.Video) -> VideoSteps:
         """The steps of one video, corrected ones if there are any, with their embeddings."""
         announce_edits(video)
         if video.edits is not None:

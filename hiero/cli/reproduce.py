@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import hiero
 from hiero.cli.console import log, make_console, plain_table, results_console
 from hiero.cli.options import Device, Out, Repeated, check_at_least
+from hiero.cli.tables import FILE_WIDTH
 from hiero.errors import InputError
+from hiero.storage.files import write_text
 from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES = 4000  # the end of the output of a command, which holds its error message
 TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # colours and movements of the cursor
-FILE_WIDTH, CELL_WIDTH = 240, 15  # characters of a table in a file or pipe, and of a cell with both numbers
+CELL_WIDTH = 15  # characters of a cell with both numbers
 
 
 def reproduce(
@@ -163,7 +165,6 @@ def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, An
     from hiero.evaluation.reproduction import reproducible_tables
     from hiero.formats.rows import to_json
     from hiero.report.inlining import write_page
-    from hiero.storage.files import write_text
 
     files = reproduction.files
     every = map(reproduction.table, reproducible_tables(files.num_seeds > 0))
@@ -176,9 +177,7 @@ def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, An
 
 def print_summary(summary: dict[str, Any]) -> None:
     """Print our numbers beside those of the paper, as many columns as the terminal has room for."""
-    console = results_console()
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
+    console = results_console(file_width=FILE_WIDTH)
     for table in summary["tables"]:
         rows = [row for row in table["rows"] if row["ours"] or row["failed"]]
         if not rows:

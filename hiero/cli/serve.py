@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+import hiero
 from hiero.cli.console import echo, log
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings, is_loopback
+from hiero.storage.files import home
 from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import ArrivalWatcher
-    from hiero.engine import Engine
     from hiero.serve.library import Library
 
 app = App(name="serve", help_format="markdown", group_parameters=OPTIONS)
@@ -140,12 +141,15 @@ def list_tokens(*, state: StateFolder) -> None:
 
 
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:
+    from hiero.corpus.table import is_corpus
     from hiero.serve.library import open_library
     from hiero.speech.transcripts import TranscriptSettings
 
-    main_model = _main_model(what, options)
-    engines: dict[str, Engine] = {}
-    for model in [main_model, *(settings.compare or [])]:
+    uri = next(filter(is_corpus, what), None)
+    if uri is not None and options.backbone == VideoOptions.backbone:
+        options = options.with_model_of(hiero.Corpus(uri))
+    engines: dict[str, hiero.Engine] = {}
+    for model in [options.model, *(settings.compare or [])]:
         engine = replace(options, model=model).load_engine()
         # Two folders may have the same name: the second one is called by its full path.
         engines.setdefault(engine.name if engine.name not in engines else model, engine)
@@ -158,7 +162,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     if settings.ray:
         from hiero.engine.ray_reader import RayReader
 
-        engine_settings = {"model": main_model, "backbone": options.backbone, "device": options.device}
+        engine_settings = {"model": options.model, "backbone": options.backbone, "device": options.device}
         library.reader = RayReader(engine_settings, settings.jobs, settings.address)
     return library
 
@@ -166,7 +170,6 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 def _first_start(settings: ServerSettings) -> ServerSettings:
     """Settings of a server without videos: they are added on the page, which opens in a browser and needs a token."""
     from hiero.serve.users import new_token
-    from hiero.storage.files import home
 
     return replace(
         settings,
@@ -180,21 +183,8 @@ def _first_start(settings: ServerSettings) -> ServerSettings:
 def _make_watcher(what: tuple[str, ...], join: bool | None) -> ArrivalWatcher:
     from hiero.corpus.indexing import ArrivalWatcher
     from hiero.corpus.table import is_corpus
-    from hiero.sources.addresses import is_address
 
-    folders = [source if is_address(source) else Path(source) for source in what if not is_corpus(source)]
+    folders = [source for source in what if not is_corpus(source)]
     if not folders:
         raise InputError("--watch needs a folder or an address of videos besides the corpus")
     return ArrivalWatcher(folders, join, log)
-
-
-def _main_model(what: tuple[str, ...], options: VideoOptions) -> str:
-    """The model of the options, or by default the one that a corpus was created with."""
-    from hiero.corpus.corpus import Corpus, corpus_model
-    from hiero.corpus.table import is_corpus
-
-    if (options.model, options.backbone) == (VideoOptions.model, VideoOptions.backbone):
-        for path in what:
-            if is_corpus(path):
-                return corpus_model(Corpus(path)) or options.model
-    return options.model

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
+import hiero
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.options import Flag
 from hiero.errors import InputError
-from hiero.types import format_count, format_time
+from hiero.types import Answer, Hierarchy, Match, VideoFile, format_count, format_time
 
 if TYPE_CHECKING:
-    from hiero.engine import Video
     from hiero.sources.source import VideoSource
-    from hiero.types import Answer, Hierarchy, Match, VideoFile
 
 MIN_REEL_SHARE = 0.5  # minimum score of a moment in a reel, relative to the best moment of its query
 MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to the shorter one
@@ -62,7 +61,7 @@ class SplitOptions:
         if self.level is not None and self.level >= num_levels:
             raise InputError(f"--level must be between 0 (the coarsest) and {num_levels - 1}, got {self.level}")
 
-    def write(self, video: Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
+    def write(self, video: hiero.Video, hierarchy: Hierarchy, folder: Path, stream: int) -> None:
         """Write a clip of each step, with a progress bar and a summary."""
         from hiero.decoding.splitting import split_video
 
@@ -143,6 +142,15 @@ class ReelOptions:
         log(f"{reel}: {format_count(len(moments), 'moment')}, {format_time(written.duration_s)}")
 
 
+def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
+    """The best matches of each query in all videos. Scores are probabilities, so they are comparable."""
+    best: dict[str, list[tuple[str, Match]]] = {}
+    for name, video_answers in answers.items():
+        for answer in video_answers:
+            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
+    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
+
+
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:
     """The query, video and moment of each part of a reel: query by query, each in the order of videos and time.
 
@@ -151,17 +159,13 @@ def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tu
     """
     out: list[tuple[str, str, Match]] = []
     order = {name: i for i, name in enumerate(answers)}
-    for query in dict.fromkeys(answer.query for video_answers in answers.values() for answer in video_answers):
-        matches = [
-            (name, match)
-            for name, video_answers in answers.items()
-            for answer in video_answers
-            if answer.query == query and answer.present
-            for match in answer.matches
-        ]
-        matches.sort(key=lambda pair: -pair[1].probability)
+    present = {
+        name: [answer if answer.present else replace(answer, matches=()) for answer in video_answers]
+        for name, video_answers in answers.items()
+    }
+    for query, matches in rank_across_videos(present, num).items():
         chosen: list[tuple[str, str, Match]] = []
-        for name, match in matches[:num]:
+        for name, match in matches:
             is_repeated = any(
                 other == name and _overlap(match, seen) > MAX_REEL_OVERLAP for _, other, seen in (*out, *chosen)
             )

@@ -6,20 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import Parameter
 
-from hiero.cli.console import file_cells, file_columns, log, plain_table, results_console
+import hiero
+from hiero.cli.console import Cells, log, moment_cells, plain_table, print_moments, results_console
 from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import format_count, format_percent, format_time
-
-if TYPE_CHECKING:
-    from hiero.engine import Video
-    from hiero.types import Hierarchy, Step
+from hiero.types import Hierarchy, Step, format_count, format_time
 
 
 @Parameter(name="*")
@@ -89,10 +86,10 @@ def steps(
         raise InputError("--together cannot be combined with --split")
     split.check(inputs.paths, None if num_steps is None else len(num_steps))
     if step_options.together:
-        find_together(inputs, options, num_steps, vocabulary, step_options, json_)
+        find_together(inputs, options, num_steps, vocabulary, step_options, formats, json_)
         return
 
-    def find_steps(name: str, video: Video) -> dict[str, Any]:
+    def find_steps(name: str, video: hiero.Video) -> dict[str, Any]:
         """Find, write and print the steps of one video; returns its JSON document."""
         announce_edits(video, "" if uses_edits else "-k and --method cut the video anew")
         hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
@@ -108,10 +105,7 @@ def steps(
             split.write(video, hierarchy, inputs.folder_of(name, split.split), options.stream)
         return hierarchy.to_dict()
 
-    results = read_all(inputs, options, options.load_engine(), "steps", find_steps)
-    if json_:
-        results.print_documents()
-    results.finish()
+    read_all(inputs, options, options.load_engine(), "steps", find_steps).finish(json_)
 
 
 def find_together(
@@ -120,6 +114,7 @@ def find_together(
     num_steps: list[int] | None,
     vocabulary: list[str] | None,
     step_options: StepOptions,
+    formats: list[str],
     is_json: bool,
 ) -> None:
     """`--together`: find, write and print the steps that several videos share."""
@@ -130,7 +125,7 @@ def find_together(
     if len(inputs.sources) < 2:
         raise InputError(f"--together needs at least two videos of one task, got {len(inputs.sources)}")
 
-    def read(name: str, video: Video) -> Video:
+    def read(name: str, video: hiero.Video) -> hiero.Video:
         announce_edits(video, "--together cuts the videos anew")
         return video
 
@@ -138,16 +133,13 @@ def find_together(
     found = steps_together(list(videos.done.values()), None if num_steps is None else num_steps[0], vocabulary)
     hierarchies = dict(zip(videos.done, found, strict=True))
     if step_options.out is not None:
-        formats = parse_formats(step_options.export, step_options.out)
         for name, hierarchy in hierarchies.items():
             folder = inputs.folder_of(name, step_options.out)
             write_files(videos.done[name], hierarchy, vocabulary, folder, formats)
-    if is_json:
-        documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
-        Results(inputs, documents, videos.failed).print_documents()
-    else:
+    if not is_json:
         print_shared_steps(hierarchies)
-    videos.finish()
+    documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
+    Results(inputs, documents, videos.failed).finish(is_json)
 
 
 def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
@@ -166,7 +158,7 @@ def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
 
 
 def write_files(
-    video: Video,
+    video: hiero.Video,
     hierarchy: Hierarchy,
     labels: list[str] | None,
     folder: Path,
@@ -203,18 +195,14 @@ def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
-    is_sure = any(step.probability is not None for step in hierarchy)
-    columns = ("from", "to", "thread", "step", *(["sure"] if is_sure else []), *file_columns(hierarchy.files))
-    table = plain_table(*columns, right=("from", "to", "thread", "sure"))
+    rows: list[Cells] = []
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
         name = "  " * level + hierarchy.titles[step.id]
-        sure = ["" if step.probability is None else format_percent(step.probability)] if is_sure else []
-        style = "bold" if level == 0 and len(hierarchy.levels) > 1 else None
-        times = format_time(step.start_s), format_time(step.end_s)
-        cells = (*times, str(step.thread + 1), name, *sure, *file_cells(hierarchy.files, step))
-        table.add_row(*cells, style=style)
+        style = "bold" if level == 0 and len(hierarchy.levels) > 1 else ""
+        cells = moment_cells(step, hierarchy.files)
+        rows.append({**cells, "thread": str(step.thread + 1), "step": name, "style": style})
         for child in step.children:
             add_rows(by_id[child], level + 1)
 
@@ -229,4 +217,4 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
     console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
-    console.print(table)
+    print_moments(("from", "to", "thread", "step", "sure", "in file"), rows)

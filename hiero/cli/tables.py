@@ -59,9 +59,7 @@ def print_table(table: Table) -> None:
     """Print a table of results, with intervals if the terminal is wide enough."""
     from hiero.evaluation.results import format_cell
 
-    console = results_console()
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
+    console = results_console(file_width=FILE_WIDTH)
     console.print(f"\n{table.title}", style="bold")
     drawn = plain_table("", *table.columns, right=table.columns)
     is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)

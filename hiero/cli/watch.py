@@ -18,12 +18,13 @@ from cyclopts import Parameter
 
 from hiero.cli.console import echo, log, print_json, reading_bars
 from hiero.cli.options import LevelOptions, OptionalOut, Repeated, VideoOptions
+from hiero.cli.steps import parse_formats, print_steps, write_files
 from hiero.errors import InputError
-from hiero.types import format_percent, format_time, printable
+from hiero.storage.files import write_text
+from hiero.types import Step, format_percent, format_time, printable
 
 if TYPE_CHECKING:
     from hiero.engine.live import LiveReader, LiveResult, LiveUpdate
-    from hiero.types import Step
 
 WRITE_EVERY_S = 5.0  # interval between two writes of steps.json
 MAX_INTERRUPTED = 3  # number of interrupted recordings that are named
@@ -92,7 +93,6 @@ def watch(
         File that is being written (.ts, .mkv, fragmented .mp4), `-` for standard input, camera
         (/dev/video0 or 0), or address (rtsp, rtmp, http, udp, rtp, srt or tcp).
     """
-    from hiero.cli.steps import parse_formats
     from hiero.engine.live import LiveReader, LiveSettings, interrupted_recordings
     from hiero.sources.live_source import GrowingFile, open_live_source
 
@@ -137,8 +137,6 @@ def watch(
 
 def _follow(reader: LiveReader, display: _Display, out: Path | None) -> None:
     """Show steps until the recording ends, and keep steps.json up to date."""
-    from hiero.storage.files import write_text
-
     written_s = 0.0
     with display:
         for update in filter(None, reader.updates()):  # None while nothing arrives
@@ -161,8 +159,6 @@ def _write_result(
     formats: list[str],
 ) -> None:
     """Write and print the result, and how it differs from that of the complete recording."""
-    from hiero.cli.steps import print_steps, write_files
-
     # A path would turn rtsp:// into rtsp:/
     hierarchy = replace(result.video.steps(num_steps, labels=labels), video=display.name)
     for difference in result.differences or ("nothing was skipped: this is the result for the whole recording",):

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from hiero.cli.options import Flag
 
 Level = Literal["ok", "warning", "problem"]  # a warning is about something optional, a problem makes hiero fail
 GIB = 2**30
@@ -24,15 +28,30 @@ class Finding:
     elapsed_s: float = 0.0
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class Machine:
-    """The options of `hiero doctor`."""
+    """The options of `hiero doctor`.
 
-    state_folder: Path | None = None
+    Parameters
+    ----------
+    state_folder
+        State folder of `hiero serve`, to verify its database.
+    host
+        Address on which the server would listen.
+    port
+        Port of the server, which should be free.
+    online
+        Also check the connection to the sources of weights.
+    fast
+        Skip checks that import torch: built-in models and GPU computation.
+    """
+
+    state_folder: Annotated[Path | None, Parameter(name="--state")] = None
     host: str = "127.0.0.1"
     port: int = 8400
-    online: bool = False
-    fast: bool = False
+    online: Flag = False
+    fast: Flag = False
 
 
 def ok(name: str, message: str) -> Finding:

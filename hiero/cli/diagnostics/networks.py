@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hiero
 from hiero.cli.diagnostics import Finding, Machine, first_line, ok, problem, warning
 from hiero.errors import InputError
 from hiero.plugins import DISTRIBUTION
@@ -47,12 +48,11 @@ def check_models(machine: Machine) -> Iterator[Finding]:
     """Whether the built-in models can be loaded, which imports torch."""
     if machine.fast:
         return
-    from hiero.model.ensemble import load_model
     from hiero.model.model_folder import SHIPPED
 
     for name in SHIPPED:
         try:
-            model = load_model(name)
+            model = hiero.load_model(name)
         except InputError as error:
             yield problem(f"model {name}", str(error), f"pip install --force-reinstall --no-deps {DISTRIBUTION}")
             continue
