@@ -63,6 +63,11 @@ class FolderReport:
         """The number of activities that occur in more than one video."""
         return sum(activity["num_videos"] > 1 for activity in self.document["activities"])
 
+    @property
+    def page_data(self) -> dict[str, Any]:
+        """What the page shows: the document and the pictures."""
+        return {**self.document, "pictures": [encode_picture(picture) for picture in self.pictures]}
+
     def to_csv(self) -> str:
         return format_csv(list(self.rows[0]), self.rows, "\n")
 
@@ -262,8 +267,7 @@ def _find_long(seconds: np.ndarray, video: int) -> list[dict[str, Any]]:
 def write_folder_report(path: Path, report: FolderReport) -> list[Path]:
     """Write the page, and the same numbers as CSV and JSON next to it."""
     files = [path, path.with_suffix(".csv"), path.with_suffix(".json")]
-    pictures = [encode_picture(picture) for picture in report.pictures]
-    write_page(files[0], "folder_report.html", STYLES, {**report.document, "pictures": pictures})
+    write_page(files[0], "folder_report.html", STYLES, report.page_data)
     write_text(files[1], report.to_csv())
     write_text(files[2], to_json(report.document))
     return files
