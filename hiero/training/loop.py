@@ -187,7 +187,7 @@ class TrainingLoop(ABC):
     ) -> None:
         """Train to the end. Call `prepare` first."""
         meter, saved_s = _LossMeter(), time.perf_counter()
-        with self._stop_on_signals(), self._tensorboard() as write_scalar:
+        with self._stop_on_signals(), _tensorboard(self.out, self.fabric, self.step_number) as write_scalar:
             for batches in self._batches():
                 lr = learning_rate(self.step_number, self.num_steps, self.settings)
                 set_learning_rate(self.optimizer, lr)
@@ -340,19 +340,6 @@ class TrainingLoop(ABC):
         self.step_number, self.best, self.scores = metadata["step"], metadata["best"], metadata["scores"]
 
     @contextmanager
-    def _tensorboard(self) -> Iterator[Callable[[str, float, int], None]]:
-        """A function that writes (name, value, step). It does nothing without TensorBoard, or if the rank is not 0."""
-        try:
-            if not self.fabric.is_global_zero:
-                raise ImportError
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            yield lambda *_: None
-            return
-        with SummaryWriter(str(self.out), purge_step=self.step_number) as writer:
-            yield writer.add_scalar
-
-    @contextmanager
     def _stop_on_signals(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM finish the step and save. A second signal stops at once."""
 
@@ -370,6 +357,20 @@ class TrainingLoop(ABC):
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def _tensorboard(out: Path, fabric: Any, step: int) -> Iterator[Callable[[str, float, int], None]]:
+    """A function that writes (name, value, step). It does nothing without TensorBoard, or if the rank is not 0."""
+    try:
+        if not fabric.is_global_zero:
+            raise ImportError
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield lambda *_: None
+        return
+    with SummaryWriter(str(out), purge_step=step) as writer:
+        yield writer.add_scalar
 
 
 def _any_process(fabric: Any, flag: bool) -> bool:
