@@ -3,8 +3,9 @@
     python -m benchmarks.calibration features SOURCE --model MODEL
         feature files, without pictures: CaptainCook4D. MODEL was trained without the recordings that
         `python -m benchmarks.captaincook4d train WORK --part test` holds out; only those are used
-    python -m benchmarks.calibration clips CLIPS
-        videos, with pictures: clips named after what they show, and procedures with timed steps
+    python -m benchmarks.calibration clips CLIPS [--egtea WORK]
+        videos, with pictures: clips named after what they show, and procedures with timed steps; and the
+        part `dev` of `benchmarks.egtea`, all of it to fit
 
 Videos are divided into two halves by their names. The numbers are fitted on the development half and
 printed as the constants of `hiero/steps/calibration.py`; the tables are about the other half. `ask`
@@ -17,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,9 @@ import numpy as np
 from scipy.special import expit
 
 import hiero
+from benchmarks import egtea
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, share, split
-from benchmarks.words_score import CAPTIONS, fit_logistic
+from benchmarks.words_score import CAPTIONS, bins, calibration_error, fit_logistic
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Video
 from hiero.engine.video_nodes import probable_steps
@@ -37,7 +38,6 @@ from hiero.types import ANSWER_THRESHOLD, Match
 
 NUM_HITS = 5  # hits of a search that are judged
 NUM_LIKE = 20  # hits of `--like` that are judged
-NUM_BINS = 10
 THRESHOLDS = (0.05, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3)
 MIN_OVERLAP = 0.5  # share of the shorter span that a hit and a true span have in common
 MIN_LABEL_OVERLAP = 0.5  # share of a step that lies in spans of its label
@@ -50,10 +50,12 @@ class Sample:
     video: Video
     name: str
     spans: list[tuple[float, float, str]]
+    is_development: bool = False
 
-    @property
-    def is_development(self) -> bool:
-        return share("calibration " + self.name) < 0.5
+    @classmethod
+    def of(cls, video: Video, name: str, spans: list[tuple[float, float, str]]) -> Sample:
+        """A sample of the half to which its name belongs."""
+        return cls(video, name, spans, share("calibration " + name) < 0.5)
 
     def shows(self, start_s: float, end_s: float, text: str) -> bool:
         """Whether a text is true for most of a span, or a span for most of a true one."""
@@ -241,20 +243,6 @@ def report_threshold(samples: list[Sample], rng: np.random.Generator) -> None:
         print(f"| {threshold} | {' | '.join(f'{cell:.0f} %' for cell in cells)} |")
 
 
-def bins(said: np.ndarray) -> Iterator[tuple[float, float, np.ndarray]]:
-    """Bins of equal width that hold answers, in percent."""
-    index = np.minimum((said * NUM_BINS).astype(int), NUM_BINS - 1)
-    for i in range(NUM_BINS):
-        if (index == i).any():
-            yield 100 * i / NUM_BINS, 100 * (i + 1) / NUM_BINS, index == i
-
-
-def calibration_error(said: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Expected calibration error: stated probabilities against how often answers were right, over bins."""
-    gaps = weights * (said - truth)
-    return float(sum(abs(gaps[inside].sum()) for *_, inside in bins(said)) / weights.sum())
-
-
 def read_recordings(source: Path, model: Path, folder: Path) -> list[Sample]:
     """The recordings of CaptainCook4D that `--part test` holds out."""
     annotations, features = read_annotations(source), read_features(source, "k400")
@@ -264,7 +252,7 @@ def read_recordings(source: Path, model: Path, folder: Path) -> list[Sample]:
     for name in sorted(parts[PARTS[0]] + parts[PARTS[1]]):
         np.save(folder / f"{name}.npy", features[name].half().numpy())
         spans = [(step["start_s"], step["end_s"], step["text"]) for step in annotations[name]["steps"]]
-        out.append(Sample(engine.read(folder / f"{name}.npy", clock=CLOCK), name, spans))
+        out.append(Sample.of(engine.read(folder / f"{name}.npy", clock=CLOCK), name, spans))
     return out
 
 
@@ -277,11 +265,20 @@ def read_clips(clips: Path) -> list[Sample]:
     out = []
     for path, texts in files.items():
         video = engine.read(path)
-        out.append(Sample(video, path.name, [(0.0, video.duration_s, text) for text in texts]))
+        out.append(Sample.of(video, path.name, [(0.0, video.duration_s, text) for text in texts]))
     for name, steps in json.loads((clips / "procedures" / "steps.json").read_text()).items():
         video = engine.read(clips / "procedures" / f"{name}.mp4")
-        out.append(Sample(video, name, [(start, end, text) for start, end, text in steps]))
+        out.append(Sample.of(video, name, [(start, end, text) for start, end, text in steps]))
     return out
+
+
+def read_egtea(work: Path) -> list[Sample]:
+    """Whole videos on which numbers may be chosen."""
+    engine = hiero.load(backbone="default")
+    return [
+        Sample(egtea.read_video(engine, work, name), name, [(a.start_s, a.end_s, a.text) for a in own if a.verb], True)
+        for name, own in egtea.read_actions(work, "dev").items()
+    ]
 
 
 def main() -> None:
@@ -289,11 +286,14 @@ def main() -> None:
     parser.add_argument("what", choices=["features", "clips"])
     parser.add_argument("source", type=Path)
     parser.add_argument("--model", type=Path, default=Path("hiero-k400"))
+    parser.add_argument("--egtea", type=Path, metavar="WORK")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     has_pictures = args.what == "clips"
     with tempfile.TemporaryDirectory() as folder:
         samples = read_clips(args.source) if has_pictures else read_recordings(args.source, args.model, Path(folder))
+        if args.egtea is not None:
+            samples += read_egtea(args.egtea)
         report("ask", judge_answers(samples, rng), "PICTURE_ANSWER" if has_pictures else "ANSWER")
         report("search", judge_search(samples, rng), None)
         report_threshold(samples, rng)

@@ -33,9 +33,8 @@ import torch
 
 import hiero
 from benchmarks import words_data
-from benchmarks.calibration import calibration_error
 from benchmarks.words_actions import CLONE, COMMIT, DEVELOPMENT, VERBS, summarise, write_text
-from benchmarks.words_score import auc, fit_logistic
+from benchmarks.words_score import auc, calibration_error, fit_logistic
 from hiero.backbones import dinov2
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video

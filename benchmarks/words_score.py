@@ -5,7 +5,7 @@ that needs no training.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from hiero.evaluation.metrics import procedure_scores
 from hiero.steps.grounding import score_spans
 
 MIN_IOU = 0.3
+NUM_BINS = 10  # of probabilities
 RATE = 10  # samples a second at which steps are compared
 CAPTIONS = {
     "frying": [
@@ -214,6 +215,20 @@ def _ece(p: np.ndarray, y: np.ndarray, weights: np.ndarray, bins: int = 5) -> fl
         if (index == b).any()
     ]
     return float(sum(gaps) / weights.sum())
+
+
+def bins(said: np.ndarray) -> Iterator[tuple[float, float, np.ndarray]]:
+    """Bins of equal width that hold answers, in percent."""
+    index = np.minimum((said * NUM_BINS).astype(int), NUM_BINS - 1)
+    for i in range(NUM_BINS):
+        if (index == i).any():
+            yield 100 * i / NUM_BINS, 100 * (i + 1) / NUM_BINS, index == i
+
+
+def calibration_error(said: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
+    """Expected calibration error: stated probabilities against how often answers were right, over bins."""
+    gaps = weights * (said - truth)
+    return float(sum(abs(gaps[inside].sum()) for *_, inside in bins(said)) / weights.sum())
 
 
 def _iou(a: tuple[float, float], b: tuple[float, float]) -> float:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-# Similarity, and its difference from that of the whole video; offset. benchmarks.calibration features, clips
+# Similarity, and its difference from that of the whole video; offset. benchmarks.calibration features, clips --egtea.
+# The offset with pictures was raised from −3.55: the fit counts all matches, and the first one is right more often.
 ANSWER = (9.90, 1.39, -7.39)
-PICTURE_ANSWER = (9.11, 1.70, -3.10)
-MATCH = (15.0, -5.5)  # chosen on the clips of benchmarks.words, not fitted
+PICTURE_ANSWER = (9.85, -1.30, -3.00)
+MATCH = (7.9, -4.1)  # benchmarks.egtea names
 BUNDLED_MATCH = (7.1, -5.2)  # bundled labels, of which the best of 1,320 is seldom right: benchmarks.egtea names
 LABEL = (7.2, -3.7)  # benchmarks.calibration features
 SAME_STEP = (0.75, -8.71)  # benchmarks.calibration features, on the first 20 hits of each step

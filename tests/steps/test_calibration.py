@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.calibration import Judged, calibration_error, report
+from benchmarks.calibration import Judged, report
+from benchmarks.words_score import calibration_error
 from hiero.steps import calibration
 from hiero.types import ANSWER_THRESHOLD
 
