@@ -26,6 +26,7 @@ from hiero.heads.vslnet import VSLNet
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import RunOptions, TrainingLoop, start_run
+from hiero.training.step import TrainStep
 from hiero.types import format_count
 
 NUM_STANDARDISED = 200  # approximate number of clips used for the mean and scale of the inputs
@@ -73,7 +74,9 @@ class HeadTraining(TrainingLoop):
     def prepare(self, resume: bool = False) -> None:
         """Set up the weights and the training step, or load them from the folder with `resume`."""
         self._setup(HeadObjective(self.network, autocast_precision(self.config, self.fabric.device)), resume)
-        self.step: Callable[..., Any] = self._make_step()
+        self.step: Callable[..., Any] = TrainStep(
+            self.objective, self.optimizer, clip=self.config.clip, fabric=self.fabric
+        )
 
     def _train_step(self, batches: Any) -> Any:
         device = self.fabric.device

@@ -24,7 +24,7 @@ from hiero.text.encoders import TextEncoder
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
-from hiero.training.step import Augmentation, Objective, Tokens
+from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save
 MAX_DATA_SHARE = 0.6  # share of the free memory of a GPU that data may take
@@ -78,7 +78,9 @@ class HieroTraining(TrainingLoop):
             free, _ = torch.cuda.mem_get_info(device)
             if self.windows.num_bytes(self.text_vectors.shape[1]) < MAX_DATA_SHARE * free:
                 self.resident = self.windows.resident(self.text_vectors, device)
-        self.step = self._capture(capture, log) or self._make_step()
+        self.step = self._capture(capture, log) or TrainStep(
+            self.objective, self.optimizer, clip=self.config.clip, fabric=self.fabric
+        )
 
     def _capture(self, capture: Capture, log: Callable[[str], None]) -> CapturedStep | None:
         """The captured step, or None if the run is too short to gain from it or cannot use it."""

@@ -32,7 +32,7 @@ from hiero.config import RunConfig
 from hiero.errors import InputError
 from hiero.storage.files import load_tensors, parse_json, save_tensors
 from hiero.training.fabric import make_fabric
-from hiero.training.step import TrainStep, learning_rate, make_adam, set_learning_rate
+from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
 STATE_FILE = "training.safetensors"
 BEST_FOLDER = "best"
@@ -173,11 +173,6 @@ class TrainingLoop(ABC):
         self.optimizer = make_adam(objective, config.lr, config.weight_decay, config.optimizer)
         if resume:
             self.load()
-
-    def _make_step(self) -> TrainStep:
-        """The plain step, with the objective wrapped for several processes."""
-        wrapped, optimizer = self.fabric.setup(self.objective, self.optimizer, move_to_device=False)
-        return TrainStep(wrapped, optimizer, clip=self.settings.clip, fabric=self.fabric)
 
     def run(
         self,

@@ -118,11 +118,16 @@ def learning_rate(step: int, num_steps: int, config: RunConfig) -> float:
 
 
 class TrainStep:
-    """The plain training step. Gradients of several batches are averaged."""
+    """The plain training step. Gradients of several batches are averaged.
+
+    With a Fabric, several processes work on each batch, and exchange their gradients.
+    """
 
     def __init__(
         self, objective: nn.Module, optimizer: torch.optim.Optimizer, *, clip: float = 1.0, fabric: Any = None
     ) -> None:
+        if fabric is not None:
+            objective, optimizer = fabric.setup(objective, optimizer, move_to_device=False)
         self.objective, self.optimizer, self.clip, self.fabric = objective, optimizer, clip, fabric
         self.compute: Callable[..., Losses] = objective
 
