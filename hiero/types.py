@@ -526,7 +526,12 @@ class Hierarchy:
             for number, step in enumerate(level, start=1):
                 inside = [numbers[child] for child in step.children if child in numbers]
                 numbers[step.id] = (inside[0][0], inside[-1][1]) if inside else (number, number)
-        return {step.id: one_line(step.shown_label or "") or numbered_title(*numbers[step.id]) for step in self}
+        return {step.id: one_line(step.label or "") or numbered_title(*numbers[step.id]) for step in self}
+
+    @cached_property
+    def shown_titles(self) -> dict[str, str]:
+        """`titles` as people read them: guesses have a question mark."""
+        return {step.id: one_line(step.shown_label or "") or self.titles[step.id] for step in self}
 
     @property
     def level_names(self) -> list[str]:

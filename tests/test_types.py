@@ -140,6 +140,7 @@ def test_percentages():
 def test_a_guess_has_a_question_mark(probability, origin, shown):
     step = Step("a", 0.0, 1.0, 0, label="wash", probability=probability, origin=origin)
     assert step.shown_label == shown
-    assert Hierarchy("v", "m", 1.0, ((step,),)).titles == {"a": shown}
+    hierarchy = Hierarchy("v", "m", 1.0, ((step,),))
+    assert (hierarchy.shown_titles, hierarchy.titles) == ({"a": shown}, {"a": "wash"})
     assert step.to_dict()["label"] == "wash"
     assert Step("b", 0.0, 1.0, 0).shown_label is None

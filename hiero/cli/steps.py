@@ -199,7 +199,7 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
-        name = "  " * level + hierarchy.titles[step.id]
+        name = "  " * level + hierarchy.shown_titles[step.id]
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else ""
         cells = moment_cells(step, hierarchy.files)
         rows.append({**cells, "thread": str(step.thread + 1), "step": name, "style": style})

@@ -100,14 +100,14 @@ def to_vtt(hierarchy: Hierarchy) -> str:
     note = json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps}).replace(">", "\\u003e")
     cues = [f"NOTE {HIERO_PROPERTY} {note}\n"]
     for step in chapters(hierarchy):
-        text = escape(hierarchy.titles[step.id]).replace("-->", "--&gt;")
+        text = escape(hierarchy.shown_titles[step.id]).replace("-->", "--&gt;")
         cues.append(f"{plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
 
 
 def to_srt(hierarchy: Hierarchy) -> str:
     """SubRip subtitles."""
-    return format_srt((step.start_s, step.end_s, hierarchy.titles[step.id]) for step in hierarchy.levels[-1])
+    return format_srt((step.start_s, step.end_s, hierarchy.shown_titles[step.id]) for step in hierarchy.levels[-1])
 
 
 def format_srt(cues: Iterable[tuple[float, float, str]]) -> str:
@@ -129,7 +129,7 @@ def to_ffmetadata(hierarchy: Hierarchy) -> str:
     """FFmpeg's metadata: ffmpeg -i video.mp4 -i chapters.ffmeta -map_chapters 1 -codec copy out.mp4"""
     lines = [";FFMETADATA1"]
     for step in chapters(hierarchy):
-        text = "".join("\\" + c if c in "=;#\\\n" else c for c in hierarchy.titles[step.id])
+        text = "".join("\\" + c if c in "=;#\\\n" else c for c in hierarchy.shown_titles[step.id])
         lines += ["[CHAPTER]", "TIMEBASE=1/1000", f"START={to_ms(step.start_s)}", f"END={to_ms(step.end_s)}"]
         lines.append(f"title={text}")
     return "\n".join(lines) + "\n"
@@ -143,7 +143,8 @@ def to_youtube(hierarchy: Hierarchy) -> str:
         start_s = 0.0 if i == 0 else step.start_s
         if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
             # YouTube refuses a description with angle brackets.
-            lines.append(f"{format_time(start_s)} {hierarchy.titles[step.id].replace('<', '‹').replace('>', '›')}")
+            title = hierarchy.shown_titles[step.id].replace("<", "‹").replace(">", "›")
+            lines.append(f"{format_time(start_s)} {title}")
             previous_s = start_s
     return "\n".join(lines) + "\n"
 

@@ -44,7 +44,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         rows = []
         for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
             row = {**step.to_dict(), **file_fields(hierarchy.files, step)}
-            row["title"] = hierarchy.titles[step.id]
+            row["title"] = hierarchy.shown_titles[step.id]
             row["words"] = [[label, round(score, 3)] for label, score in likely]
             if has_pictures:
                 row["picture"] = encode_picture(_thumbnail(video, step))

@@ -24,7 +24,7 @@ NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
 def steps():
     fine = (
         Step("1.0", 0.0, 12.5, 0, parent="0.0", label="wash the tomato", probability=0.9),
-        Step("1.1", 12.5, 47.04, 1, parent="0.0", label=NASTY, probability=0.4),
+        Step("1.1", 12.5, 47.04, 1, parent="0.0", label=NASTY, probability=0.85),
         Step("1.2", 47.04, 3725.3, 0, parent="0.1", label="wash the tomato", probability=None),
     )
     coarse = (

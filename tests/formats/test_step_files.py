@@ -144,7 +144,7 @@ def test_what_a_person_changed_in_another_tool(tmp_path):
 
 @pytest.mark.parametrize("name", ["elan", "labelstudio", "fiftyone", "cvat", "via", "vtt", "activitynet"])
 def test_what_a_person_changed_elsewhere_is_imported_and_the_rest_stays_the_models(name, tmp_path):
-    spans = [("step-1", "boil", 0.8), ("step-2", "pour", 0.7), ("step-3", "stir", None), ("step-4", None, None)]
+    spans = [("step-1", "boil", 0.8), ("step-2", "pour", 0.9), ("step-3", "stir", None), ("step-4", None, None)]
     steps = [Step(id, 4.0 * i, 4.0 * i + 4, i, label=label, probability=p) for i, (id, label, p) in enumerate(spans)]
     steps[2] = replace(steps[2], origin="person")
     file = write_export(name, Hierarchy("kitchen.mp4", "m", 16.0, (tuple(steps),)), tmp_path)
