@@ -107,7 +107,7 @@ def embed_clips(
         context_window(store.num_segments(video), store.clock, start_s, end_s, margin)
         for video, start_s, end_s in clips
     ]
-    lengths = np.array([max(0, window.num_nodes) for window in windows])
+    lengths = np.array([window.num_nodes for window in windows])
     first_rows = np.array([store.first_row(video) + w.start for (video, _, _), w in zip(clips, windows, strict=True)])
     size = store.width if model is None else model.config.embedding_size
     out = np.zeros((len(clips), size), dtype=np.float32)

@@ -30,12 +30,18 @@ def nest_rows(levels: Sequence[Sequence[Step]], duration_s: float, *, cut_overla
     for level in levels:
         rows = sorted((_fit_row(row, duration_s) for row in level), key=lambda row: (row.start_s, -row.end_s))
         split += _split_by_nesting(rows, cut_overlaps)
+        if len(split) > MAX_LEVELS:
+            raise _too_many()
     covered: list[list[Step]] = [[imported_step(0.0, duration_s, background=True)]]
-    for level in split[: MAX_LEVELS + 1]:
+    for level in split:
         covered.append(_cover(covered[-1], level))
-    if len(split) > MAX_LEVELS or sum(map(len, covered[1:])) > MAX_STEPS:
-        raise ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps, including the gaps between them")
+    if sum(map(len, covered[1:])) > MAX_STEPS:
+        raise _too_many()
     return _to_steps(covered[1:])
+
+
+def _too_many() -> ValueError:
+    return ValueError(f"more than {MAX_LEVELS} levels or {MAX_STEPS} steps, including the gaps between them")
 
 
 def _fit_row(row: Step, duration_s: float) -> Step:
@@ -73,6 +79,8 @@ def _split_by_nesting(rows: Iterable[Step], cut_overlaps: bool) -> list[list[Ste
             level.append(row)
             break
         else:
+            if len(levels) == MAX_LEVELS:  # or it would take hours to sort out many
+                raise _too_many()
             levels.append([row])
     return levels
 

@@ -387,6 +387,12 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     assert messages == [f"{pipe}: a pipe or a device, not a file; write its content to a file first"]
 
 
+def test_many_nested_rows_are_refused_at_once():
+    rows = [imported_step(i / 1000, 200.0 - i / 1000) for i in range(50_000)]  # each inside the one before
+    with pytest.raises(ValueError, match="more than 16 levels"):
+        nest_rows([rows], 200.0)
+
+
 def test_gaps_count_as_steps(monkeypatch):
     monkeypatch.setattr(nesting, "MAX_STEPS", 9)
     rows = [imported_step(2.0 * i, 2.0 * i + 1, "cut") for i in range(5)]
