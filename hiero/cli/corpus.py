@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -274,9 +274,17 @@ def search(
 
 def _corpus_engine(corpus: hiero.Corpus, options: VideoOptions) -> hiero.Engine:
     """The engine of a corpus: by default with the model that it was created with."""
-    engine = options.with_model_of(corpus).load_engine()
+    engine = with_model_of(corpus, options).load_engine()
     corpus.check_model(engine)
     return engine
+
+
+def with_model_of(corpus: hiero.Corpus, options: VideoOptions) -> VideoOptions:
+    """Options with the model that a corpus was created with, unless another one was chosen."""
+    from hiero.corpus.corpus import corpus_model
+
+    is_default = options.model == VideoOptions.model
+    return replace(options, model=corpus_model(corpus) or options.model) if is_default else options
 
 
 def parse_moment(text: str) -> tuple[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -124,12 +124,6 @@ class VideoOptions:
     no_transcript: Flag = False
     speech: Flag = False
     no_edits: Flag = False
-
-    def with_model_of(self, corpus: hiero.Corpus) -> VideoOptions:
-        """These options with the model that a corpus was created with, unless another one was chosen."""
-        from hiero.corpus.corpus import corpus_model
-
-        return replace(self, model=corpus_model(corpus) or self.model) if self.model == VideoOptions.model else self
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""

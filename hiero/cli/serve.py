@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 
 import hiero
 from hiero.cli.console import echo, log
+from hiero.cli.corpus import with_model_of
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.serve.settings import Role, ServerSettings, is_loopback
@@ -147,7 +148,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
 
     uri = next(filter(is_corpus, what), None)
     if uri is not None and options.backbone == VideoOptions.backbone:
-        options = options.with_model_of(hiero.Corpus(uri))
+        options = with_model_of(hiero.Corpus(uri), options)
     engines: dict[str, hiero.Engine] = {}
     for model in [options.model, *(settings.compare or [])]:
         engine = replace(options, model=model).load_engine()
