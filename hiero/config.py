@@ -95,7 +95,7 @@ def _leave_out_paper_parts(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _build_nested(values: dict[str, Any], hint: Any) -> Any:
     """The dataclass of a field from its settings, or the values themselves if the field has another type."""
     for option in get_args(hint) or (hint,):
-        if dataclasses.is_dataclass(option):
+        if isinstance(option, type) and dataclasses.is_dataclass(option):
             return option.from_dict(values) if issubclass(option, Config) else option(**values)
     return values
 
