@@ -87,14 +87,28 @@ class Case:
     @cached_property
     def projected(self) -> np.ndarray:
         """Unnormalised level-0 nodes in the space shared with text, (T, E)."""
-        return self.video.engine.embed_nodes(self.features, self.video.clock)
+        return self._outputs["projected0"]
 
     @cached_property
     def deep_nodes(self) -> np.ndarray:
         """Features of the level on which the paper finds procedures, repeated for each segment, (T, D)."""
         level = self.video.engine.deep_level
-        deep = self.video.engine.enrich(self.features, self.video.clock, level)
+        deep = self._outputs[f"level{level}"]
         return deep[np.minimum(np.arange(len(self.features)) // 2**level, len(deep) - 1)]
+
+    @cached_property
+    def _outputs(self) -> dict[str, np.ndarray]:
+        """All outputs of the network that tasks need, computed in one pass."""
+        engine = self.video.engine
+        if engine.model is None:
+            return {"projected0": self.features.astype(np.float32), f"level{engine.deep_level}": self.features}
+        import torch
+
+        from hiero.model.ensemble import embed_features
+
+        features = torch.from_numpy(self.features.astype(np.float32))
+        outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
+        return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
 
     def cluster(self, source: str, num: int, algorithm: str, kappa: float, random_state: int) -> np.ndarray:
         """Cluster the vectors of all nodes. The rounds of TW-FINCH do not depend on `num` and are computed once."""

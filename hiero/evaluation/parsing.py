@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from hiero.errors import InputError
 
+WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
 
 @contextmanager
 def parsing(problem: str) -> Iterator[None]:
@@ -15,5 +17,5 @@ def parsing(problem: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # the content may be anything
+    except WRONG_CONTENT as error:
         raise InputError(f"{problem} ({type(error).__name__}: {error})") from error
