@@ -215,7 +215,7 @@ class HiERO(PretrainedModel):
         levels = self.encoder(Level(features, mask, times, spacing_s), None if gates is None else gates[:depth])
         return self.decoder(levels, None if gates is None else gates[depth:], cut=threads)
 
-    def _stage_gates(self, length: int, spacing_s: float | None) -> list[tuple[Tensor, ...]] | None:
+    def _stage_gates(self, length: int, spacing_s: float | None) -> list[list[Tensor]] | None:
         """Gates of all layers of each stage, encoder first, computed at once.
 
         None if the stages compute their own: on CPUs, for irregular times, and for ranks inside
@@ -225,13 +225,16 @@ class HiERO(PretrainedModel):
         if spacing_s is None or self.config.behaviour.mixed_threads or not all(stage.is_tdgc for stage in stages):
             return None
         distances = [*self.encoder.distances(length, spacing_s), *self.decoder.distances(length, spacing_s)]
-        num_offsets = max([0, *map(len, distances)])
-        rows = [row + [0.0] * (num_offsets - len(row)) for row in distances for _ in range(self.config.num_layers)]
-        gates = layer_gates([layer for stage in stages for layer in stage.layers], rows)
+        most = max([0, *[len(row) for row in distances]])
+        layers, rows = [], []
+        for stage, row in zip(stages, distances, strict=True):
+            layers += list(stage.layers)
+            rows += [row + [0.0] * (most - len(row))] * len(stage.layers)
+        gates = layer_gates(layers, rows)
         if gates is None:
             return None
-        stage_gates = gates.split(self.config.num_layers)
-        return [part[:, : len(row)].unbind() for part, row in zip(stage_gates, distances, strict=True)]
+        num_layers = self.config.num_layers
+        return [[gates[i * num_layers + j, : len(row)] for j in range(num_layers)] for i, row in enumerate(distances)]
 
     def _normalise_input(self, features: Tensor, mask: Tensor) -> Tensor:
         """Shift and scale the features (B, T, F) as configured."""
