@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hiero.errors import InputError
 
-WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+# What a missing, damaged or strange file may raise while it is read
+WRONG_CONTENT = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(RecursionError, SyntaxError, csv.Error),
+)
 
 
 @contextmanager
