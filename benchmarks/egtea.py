@@ -39,11 +39,10 @@ from hiero.backbones import dinov2
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.engine.embedder import PICTURES
-from hiero.engine.video import MIN_LABEL_PROBABILITY, PEAK_S
+from hiero.engine.video import MIN_LABEL_PROBABILITY
 from hiero.engine.video_nodes import CLASSES, class_names
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.calibration import PRIOR_ODDS
-from hiero.steps.grounding import span_peaks
 from hiero.storage import weights
 from hiero.types import ANSWER_THRESHOLD, SURE_NAME, Clock
 
@@ -52,6 +51,7 @@ FOLDER = "hw4_data/FullLengthVideos/videos"
 LABELS = "hw4_data/TrimmedVideos/label/gt_{}.csv"
 NUM_ANSWERS = 5
 NUM_STEPS = (8, 16, 32)  # of the levels whose names are judged
+LIST_LENGTHS = (6, 15, 30)  # of lists of labels, besides all texts of a video
 NUM_TIMES = 100  # at which a span is tried, for chance
 
 
@@ -214,19 +214,24 @@ def judge_names(
 ) -> list[tuple[float, float, bool]]:
     """For the best label of each step, its similarity and probability, and whether an action in the step has it.
 
-    Labels are the texts of the video, or the bundled ones. The verb and one thing of a bundled one must be right.
+    Labels are texts of the video, in lists of several lengths, or the bundled ones. The verb and one
+    thing of a bundled one must be right.
     """
     out = []
     for name, own in actions.items():
         video = read_video(engine, work, name)
-        labels = sorted({action.text for action in own if action.verb}) if is_given else video.vocabulary
-        for level in video.steps(NUM_STEPS, labels=[]).levels:
-            peaks = span_peaks(video.cached_similarity(labels), video.level_spans(level), round(PEAK_S)).max(0)
-            named = video.likely_labels(level, labels if is_given else None, num=1)
-            for step, value, ((label, probability),) in zip(level, peaks, named, strict=True):
-                moments = [(a.start_s, a.end_s) for a in own if (a.text == label if is_given else is_named(a, label))]
-                shown = Question(label, "", tuple(moments)).is_shown(step.start_s, step.end_s)
-                out.append((value, probability, shown))
+        texts = sorted({action.text for action in own if action.verb})
+        random = np.random.default_rng([*name.encode()])
+        parts = [sorted(random.choice(texts, num, replace=False)) for num in LIST_LENGTHS]
+        for labels in [*parts, texts] if is_given else [video.vocabulary]:
+            for level in video.steps(NUM_STEPS, labels=[]).levels:
+                best = video.name_similarity(video.cached_similarity(labels), video.level_spans(level)).max(0)
+                named = video.likely_labels(level, labels if is_given else None, num=1)
+                for step, value, ((label, probability),) in zip(level, best, named, strict=True):
+                    fits = [action for action in own if (action.text == label if is_given else is_named(action, label))]
+                    moments = tuple((action.start_s, action.end_s) for action in fits)
+                    shown = Question(label, "", moments).is_shown(step.start_s, step.end_s)
+                    out.append((value, probability, shown))
     return out
 
 

@@ -1,49 +1,66 @@
-"""Pictures with sentences, for `python -m benchmarks.words`: out of clones of their repositories, into
-features and texts.
+"""Pictures, clips and texts for `benchmarks.words_train`: out of clones of their repositories, into packs.
 
-Pictures are squashed to squares and packed as WebP, which loses what a video codec loses; a pack is
-a file of pictures one after the other, and a .json with [name, offset, size] of each. Nothing of
+    python -m benchmarks.words_data pack WORK --clones CLONES --pairs PAIRS [--dev CLIPS]    (30 minutes on 2 cores)
+
+CLONES holds a clone owner+name/repo of each repository below, PAIRS the texts, and CLIPS the videos
+of `benchmarks.words score`. A source without a clone is left out.
+
+Pictures are squashed to squares and packed as WebP, which loses what a video codec loses. A pack is
+a file of pictures one after the other, beside a .json with [name, offset, size] of each. Nothing of
 this goes into the project.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import io
 import json
+import math
 import multiprocessing
 import re
 import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.words_score import CAPTIONS
+from hiero.backbones import dinov2
 from hiero.backbones.registry import IMAGENET, normalise
 
 SIZE = 224
-QUALITY = 45  # of WebP
-PACK_BYTES = 57 * 2**20
+CLIP_SIZE = (288, 216)  # of frames of EGTEA Gaze+, which are 4:3
+QUALITY = 40  # of WebP
+PACK_BYTES = 54 * 2**20
+NUM_FRAMES = 6  # of a clip
+IN_MEMORY = 512  # files that are read ahead
+Blob = tuple[str, str]  # the hash of a file and its name
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where pictures are: a clone FOLDER/owner+name/repo, a commit, a path in it; and the file with
-    their sentences.
-    """
+    """Where files are: a clone CLONES/owner+name/repo, a commit, a path in it; and the file with texts."""
 
     clone: str
     commit: str
-    path: str
-    texts: str
+    path: str = ""
+    texts: str = ""
     flat_names: bool = False
     """Names in the file with texts are paths with `_` for `/`."""
+
+    @property
+    def repository(self) -> str:
+        """owner/name."""
+        return self.clone.replace("+", "/")
 
 
 SOURCES = {
@@ -70,80 +87,37 @@ SOURCES = {
         flat_names=True,
     ),
 }
-LABELLED = "coco-labels"  # pictures of COCO that have classes but no sentences
-WITH_TEXTS = "coco-texts"  # pictures of COCO with other texts than sentences
-VIEWS = {"coco": 5, "flickr8k": 2, "stanford40": 2, "grocery": 2, LABELLED: 1}
+EGTEA_CLIPS = Source("tp6y30TP6Y30+dlcv2019_hw4", "db8419f2c973a99ea2982e659c71c9556e55a84a", "hw4_data/TrimmedVideos")
+EGTEA_VIDEOS = replace(EGTEA_CLIPS, path="hw4_data/FullLengthVideos/videos/train")
+HOUSEHOLD = {  # with how many pictures are used of each
+    Source("MiguelARD+DoorDetect-Dataset", "1db107fe1b808fc5712f898b35bde0976ba0c0af"): 2000,
+    Source("IvonaTau+ikea", "6f316e3fecf8ce95069eaef5f2021405c536168a"): 3000,
+    Source("MachineLearning2020+Homework2-Caltech101", "836044dd000296b2bb74d0aa4b4e462e459b01d7"): 3600,
+    Source("EliSchwartz+imagenet-sample-images", "bc69043e2862758a1906c6a24a792bb28c6bb2ff"): 1000,
+    Source("GaeaStorm+Food-Detector", "ff1a49efb1b0bf20d43ef0280ed76d8848c3ae16"): 4000,
+}
+HOUSEHOLD_TEXTS = "household_texts.json"
 
 
-# Pictures
+# Clones
 
 
-def pack_pictures(clones: Path, pairs: Path, work: Path, limit: int | None = None, num_labelled: int = 11_000) -> None:
-    """Pack the pictures of all sources that are cloned.
-
-    Args:
-        clones: Folder of bare clones, owner+name/repo each.
-        pairs: Folder with the texts.
-        work: Folder to write to.
-        limit: Pictures of each source, for a try.
-        num_labelled: Pictures of COCO without sentences.
-    """
-    captioned = read_texts(pairs / SOURCES["coco"].texts)
-    for name, source in SOURCES.items():
-        repository = clones / source.clone / "repo"
-        if not repository.exists():
-            print(f"{name}: no clone at {repository}, left out")
-            continue
-        blobs = list_blobs(repository, source)
-        texts = read_texts(pairs / source.texts)
-        _pack(work, name, repository, [(blob, file) for blob, file in blobs if file in texts][:limit])
-        if name == "coco":
-            others = [(blob, file) for blob, file in blobs if file not in captioned]
-            _pack(work, LABELLED, repository, others[: limit or num_labelled])
-            described = read_texts(pairs / "coco_texts.tsv.gz")
-            _pack(work, WITH_TEXTS, repository, [(blob, file) for blob, file in others if file in described][:limit])
+def list_files(repository: Path, source: Source) -> list[Blob]:
+    """(hash, path) of each file of a source."""
+    command = ["git", "-c", "core.quotepath=off", "-C", repository, "ls-tree", "-r", source.commit]
+    command += [source.path] if source.path else []
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [(line.split()[2], line.split("\t")[1]) for line in listing]
 
 
-def list_blobs(repository: Path, source: Source) -> list[tuple[str, str]]:
+def list_pictures(repository: Path, source: Source) -> list[Blob]:
     """(hash, name) of each file, in an order that has nothing to do with its content."""
-    listing = subprocess.run(
-        ["git", "-c", "core.quotepath=off", "-C", repository, "ls-tree", "-r", source.commit, source.path],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    rows = [(line.split()[2], line.split("\t")[1].removeprefix(source.path + "/")) for line in listing]
+    rows = [(blob, path.removeprefix(source.path + "/")) for blob, path in list_files(repository, source)]
     rows = [(blob, name.replace("/", "_") if source.flat_names else name.split("/")[-1]) for blob, name in rows]
     return [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
 
 
-def _pack(work: Path, name: str, repository: Path, blobs: list[tuple[str, str]]) -> None:
-    work.mkdir(parents=True, exist_ok=True)
-    index: list[tuple[str, int, int]] = []
-    number, offset = 0, 0
-    out = (work / f"{name}.0.pack").open("wb")
-    # Spawned workers do not inherit the pipe to git, which would otherwise never see its end.
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        for file, picture in pool.map(_squash, read_blobs(repository, blobs), chunksize=32):
-            if not picture:
-                print(f"{file}: not a picture, left out")
-                continue
-            if offset > PACK_BYTES:
-                _close_pack(out, index)
-                number, offset, index = number + 1, 0, []
-                out = (work / f"{name}.{number}.pack").open("wb")
-            index.append((file, offset, len(picture)))
-            offset += out.write(picture)
-    _close_pack(out, index)
-    print(f"{name}: {len(blobs)} pictures in {number + 1} packs")
-
-
-def _close_pack(out: io.BufferedWriter, index: list[tuple[str, int, int]]) -> None:
-    out.close()
-    Path(out.name).with_suffix(".json").write_text(json.dumps(index))
-
-
-def read_blobs(repository: Path, blobs: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+def read_blobs(repository: Path, blobs: Iterable[Blob]) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file that the clone has, given (hash, name)."""
     with subprocess.Popen(
         ["git", "-C", repository, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -161,27 +135,249 @@ def read_blobs(repository: Path, blobs: list[tuple[str, str]]) -> Iterator[tuple
             process.stdout.read(1)
 
 
-def _squash(picture: tuple[str, bytes]) -> tuple[str, bytes]:
+# Packs
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Writes pictures out of clones into packs.
+
+    `limit` is the number of files of each source, for a try.
+    """
+
+    work: Path
+    clones: Path
+    pool: Executor
+    limit: int | None = None
+
+    def find(self, source: Source) -> Path | None:
+        """The clone of a source."""
+        repository = self.clones / source.clone / "repo"
+        if repository.exists():
+            return repository
+        print(f"{source.repository}: no clone at {repository}, left out")
+        return None
+
+    def write(
+        self, name: str, repository: Path, blobs: Sequence[Blob], prepare: Callable[[bytes], list[bytes]]
+    ) -> None:
+        """Write the pictures that `prepare` makes of each file."""
+        write_pack(self.work, name, self.prepared(repository, blobs, prepare))
+
+    def prepared(
+        self, repository: Path, blobs: Sequence[Blob], prepare: Callable[[bytes], list[bytes]]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Names and pictures. `Executor.map` alone would hold all files in memory."""
+        files = read_blobs(repository, blobs[: self.limit])
+        while ahead := list(islice(files, IN_MEMORY)):
+            pictures_of = self.pool.map(prepare, [data for _, data in ahead], chunksize=8)
+            for (name, _), pictures in zip(ahead, pictures_of, strict=True):
+                if not pictures:
+                    print(f"{name}: not a picture, left out")
+                yield from ((name, picture) for picture in pictures)
+
+
+def write_pack(work: Path, name: str, pictures: Iterable[tuple[str, bytes]]) -> None:
+    """Write pictures and their names as packs of about equal size."""
+    parts: list[list[tuple[str, int, int]]] = [[]]
+    out = (work / f"{name}.0.pack").open("wb")
+    for picture_name, picture in pictures:
+        if out.tell() > PACK_BYTES:
+            _close_pack(out, parts[-1])
+            out = (work / f"{name}.{len(parts)}.pack").open("wb")
+            parts.append([])
+        parts[-1].append((picture_name, out.tell(), len(picture)))
+        out.write(picture)
+    _close_pack(out, parts[-1])
+    print(f"{name}: {sum(map(len, parts))} pictures in {len(parts)} packs", flush=True)
+
+
+def _close_pack(out: io.BufferedWriter, index: list[tuple[str, int, int]]) -> None:
+    out.close()
+    Path(out.name).with_suffix(".json").write_text(json.dumps(index))
+
+
+def pack(packer: Packer, pairs: Path) -> None:
+    """Pack all sources that are cloned."""
+    packer.work.mkdir(parents=True, exist_ok=True)
+    pack_coco(packer, pairs)
+    for name, source in SOURCES.items():
+        if name != "coco" and (repository := packer.find(source)):
+            texts = read_texts(pairs / source.texts)
+            blobs = [blob for blob in list_pictures(repository, source) if blob[1] in texts]
+            packer.write(name, repository, blobs, squash_picture)
+    pack_household(packer, pairs)
+    pack_egtea(packer)
+
+
+def pack_coco(packer: Packer, pairs: Path) -> None:
+    """Pack the pictures of COCO with sentences, those with other texts alone, and the others."""
+    source = SOURCES["coco"]
+    if not (repository := packer.find(source)):
+        return
+    captioned, described = read_texts(pairs / source.texts), read_texts(pairs / "coco_texts.tsv.gz")
+    by_pack: dict[str, list[Blob]] = {"coco": [], "coco-texts": [], "coco-others": []}
+    for blob, name in list_pictures(repository, source):
+        kind = "coco" if name in captioned else "coco-texts" if name in described else "coco-others"
+        by_pack[kind].append((blob, name))
+    for name, blobs in by_pack.items():
+        packer.write(name, repository, blobs, squash_picture)
+
+
+def pack_household(packer: Packer, pairs: Path) -> None:
+    """Pack pictures of things from several repositories as one source, and write their texts."""
+    texts: dict[str, dict[str, list[str]]] = {source.repository: {} for source in HOUSEHOLD}
+    with gzip.open(pairs / "pictures.tsv.gz", "rt") as lines:
+        for line in lines:
+            repository, path, _, text = line.rstrip("\n").split("\t")
+            if repository in texts:
+                texts[repository].setdefault(path, []).append(text)
+
+    def pictures() -> Iterator[tuple[str, bytes]]:
+        random = np.random.default_rng(0)
+        for source, num in HOUSEHOLD.items():
+            if clone := packer.find(source):
+                blobs = {path: blob for blob, path in list_files(clone, source)}
+                paths = [path for path in texts[source.repository] if path in blobs]
+                chosen = [paths[i] for i in sorted(random.permutation(len(paths))[:num])]
+                named = [(blobs[path], f"{source.repository}/{path}") for path in chosen]
+                yield from packer.prepared(clone, named, squash_picture)
+
+    write_pack(packer.work, "household", pictures())
+    flat = {f"{repository}/{path}": own for repository, of in texts.items() for path, own in of.items()}
+    (packer.work / HOUSEHOLD_TEXTS).write_text(json.dumps(flat))
+
+
+def pack_egtea(packer: Packer) -> None:
+    """Pack frames of the clips of EGTEA Gaze+, and every second frame of its videos for training; write the labels."""
+    if not (repository := packer.find(EGTEA_CLIPS)):
+        return
+    for part, labels in read_egtea_labels(repository).items():
+        (packer.work / f"egtea_gt_{part}.csv").write_text(labels)
+    packer.write("egtea", repository, list_egtea_clips(repository), shrink_clip)
+    videos: dict[str, list[Blob]] = {}
+    for blob, path in list_files(repository, EGTEA_VIDEOS):
+        video, file = path.split("/")[-2:]
+        videos.setdefault(video, []).append((blob, f"{video}/{file}"))
+    frames = [blob for video in videos.values() for blob in sorted(video, key=lambda blob: blob[1])[::2]]
+    packer.write("whole", repository, frames, shrink_picture)
+
+
+def list_egtea_clips(repository: Path) -> list[Blob]:
+    """(hash, file name) of each clip."""
+    return [(blob, Path(path).name) for blob, path in list_files(repository, EGTEA_CLIPS) if path.endswith(".mp4")]
+
+
+def read_egtea_labels(repository: Path) -> dict[str, str]:
+    """The tables with the labels of clips, as CSV by part."""
+    files = [blob for blob in list_files(repository, EGTEA_CLIPS) if blob[1].endswith(".csv")]
+    tables = {Path(path).stem.removeprefix("gt_"): data.decode() for path, data in read_blobs(repository, files)}
+    return {part: tables[part] for part in ("train", "valid")}
+
+
+def pack_development_clips(clips: Path, work: Path) -> None:
+    """Pack a frame per second of the videos of `benchmarks.words score`, and write their texts."""
+    pictures: list[bytes] = []
+
+    def add(path: Path) -> tuple[int, int]:
+        first = len(pictures)
+        pictures.extend(_frames_per_second(path))
+        return first, len(pictures)
+
+    chores = sorted((clips / "chores").glob("*.mp4"))
+    texts_of = {path: [path.stem.replace("_", " ")] for path in chores}
+    files = [path for path in sorted(clips.iterdir()) if path.is_file()]
+    captions_of = {next(path for path in files if key in path.name): texts for key, texts in CAPTIONS.items()}
+    told: dict[str, dict | list] = {}
+    for group, texts in (("chores", texts_of), ("kitchen", captions_of)):
+        told[group] = {
+            "clips": [add(path) for path in texts],
+            "queries": [text for own in texts.values() for text in own],
+            "owners": [i for i, own in enumerate(texts.values()) for _ in own],
+        }
+    told["procedures"] = [
+        _frames_of_steps(steps, *add(clips / "procedures" / f"{name}.mp4"))
+        for name, steps in json.loads((clips / "procedures" / "steps.json").read_text()).items()
+    ]
+    write_pack(work, "dev", ((str(i), picture) for i, picture in enumerate(pictures)))
+    (work / "dev.json").write_text(json.dumps(told))
+
+
+def _frames_of_steps(steps: list[tuple[float, float, str]], first: int, end: int) -> list[tuple[int, int, str]]:
+    """The frames of each step, of which a video has those from `first` to `end`; at least one."""
+    starts = [first + int(start_s) for start_s, _, _ in steps]
+    return [
+        (min(end - 1, start), min(end, max(start + 1, first + math.ceil(end_s))), text)
+        for start, (_, end_s, text) in zip(starts, steps, strict=True)
+    ]
+
+
+def _frames_per_second(path: Path) -> list[bytes]:
+    """The middle frame of each second, as the package crops it."""
+    import av
     from PIL import Image
 
-    name, data = picture
-    out = io.BytesIO()
+    out: list[bytes] = []
+    mean, deviation = (torch.tensor(x)[:, None, None] for x in IMAGENET)
+    with av.open(str(path)) as container:
+        first_s = None
+        for frame in container.decode(video=0):
+            time_s = float(frame.pts * frame.time_base)
+            first_s = time_s if first_s is None else first_s
+            if time_s - first_s >= len(out) + 0.5 - 1e-3:
+                cropped = dinov2.prepare(torch.from_numpy(frame.to_ndarray(format="rgb24")[None]))[0]
+                pixels = (255 * (cropped * deviation + mean)).round().clamp(0, 255).byte()
+                out.append(_to_webp(Image.fromarray(pixels.permute(1, 2, 0).numpy()), (SIZE, SIZE)))
+    return out
+
+
+def squash_picture(data: bytes, size: tuple[int, int] = (SIZE, SIZE)) -> list[bytes]:
+    """A picture as WebP; none if it is not readable."""
+    from PIL import Image
+
     try:
-        image = Image.open(io.BytesIO(data)).convert("RGB").resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+        return [_to_webp(Image.open(io.BytesIO(data)).convert("RGB"), size)]
     except OSError:
-        return name, b""
-    image.save(out, "WEBP", quality=QUALITY, method=2)
-    return name, out.getvalue()
+        return []
 
 
-def read_pictures(work: Path, name: str) -> tuple[list[str], np.ndarray]:
-    """Names and pictures (N, 224, 224, 3) of a source."""
+def shrink_picture(data: bytes) -> list[bytes]:
+    return squash_picture(data, CLIP_SIZE)
+
+
+def shrink_clip(data: bytes) -> list[bytes]:
+    """Frames of a clip as WebP; none if the file is empty."""
+    from PIL import Image
+
+    return [_to_webp(Image.fromarray(frame), CLIP_SIZE) for frame in read_frames(data)] if data else []
+
+
+def read_frames(video: bytes, chosen: Sequence[int] = range(NUM_FRAMES)) -> np.ndarray:
+    """Some of six frames of a clip, which divide it into equal parts, (N, H, W, 3)."""
+    import av
+
+    with av.open(io.BytesIO(video)) as container:
+        frames = [*container.decode(video=0)]
+    return np.stack([frames[int((i + 0.5) / NUM_FRAMES * len(frames))].to_ndarray(format="rgb24") for i in chosen])
+
+
+def _to_webp(picture: Any, size: tuple[int, int]) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    picture.resize(size, Image.Resampling.BICUBIC).save(out, "WEBP", quality=QUALITY, method=2)
+    return out.getvalue()
+
+
+def read_pictures(work: Path, name: str, num: int | None = None) -> tuple[list[str], np.ndarray]:
+    """Names and pictures (N, H, W, 3) of a source, or of its first pack as many as `num`."""
     names: list[str] = []
     jobs = []
-    for index_file in sorted(work.glob(f"{name}.[0-9]*.json"), key=lambda path: int(path.suffixes[-2][1:])):
-        index = json.loads(index_file.read_text())
-        names += [entry[0] for entry in index]
-        jobs += [(index_file.with_suffix(".pack"), index[i : i + 500]) for i in range(0, len(index), 500)]
+    files = sorted(work.glob(f"{name}.[0-9]*.json"), key=lambda path: int(path.suffixes[-2][1:]))
+    for file in files if num is None else files[:1]:
+        index = json.loads(file.read_text())[:num]
+        names += [row[0] for row in index]
+        jobs += [(file.with_suffix(".pack"), index[i : i + 250]) for i in range(0, len(index), 250)]
     with ProcessPoolExecutor() as pool:
         return names, np.concatenate([*pool.map(_decode, jobs)])
 
@@ -196,6 +392,9 @@ def _decode(job: tuple[Path, list[tuple[str, int, int]]]) -> np.ndarray:
             pack.seek(offset)
             out.append(np.asarray(Image.open(io.BytesIO(pack.read(size))).convert("RGB")))
     return np.stack(out)
+
+
+# Views
 
 
 def make_view(pictures: Tensor, view: int, generator: torch.Generator) -> Tensor:
@@ -349,6 +548,7 @@ ARTICLES = frozenset(["a", "an", "the", "some", "two", "three", "his", "her", "t
 CLAUSE_STARTS = frozenset(["while", "that", "which", "who", "as", "and"])
 MAX_WORDS = 8  # of a phrase that begins with a verb
 MAX_NOUNS = 3  # words of a phrase after an article
+NUM_VIEWS = 5  # of `make_view`
 PROMPTS = ("{}", "a photo of a {}", "a {} on a table", "there is a {}", "someone holding a {}", "a person using a {}")
 
 
@@ -426,3 +626,23 @@ def unheard_phrases(phrases: list[str], files: list[Path]) -> list[str]:
                     pairs = wanted[thing]
                     heard |= {phrase for verb, phrase in pairs if any(word.startswith(verb) for word in stems)}
     return [phrase for phrase in phrases if phrase not in heard]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["pack"])
+    parser.add_argument("work", type=Path, help="folder of the packs")
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--pairs", type=Path, required=True)
+    parser.add_argument("--dev", type=Path, help="the videos of `benchmarks.words score`, to see progress on them")
+    parser.add_argument("--limit", type=int, help="files of each source, for a try")
+    args = parser.parse_args()
+    # Spawned workers do not inherit the pipe to git, which would otherwise never see its end.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        pack(Packer(args.work, args.clones, pool, args.limit), args.pairs)
+    if args.dev is not None:
+        pack_development_clips(args.dev, args.work)
+
+
+if __name__ == "__main__":
+    main()

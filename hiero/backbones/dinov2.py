@@ -2,7 +2,8 @@
 
 DINOv2 gives a vector of the whole picture and 16 × 16 patches. The head projects the whole and
 8 × 8 patches, because objects in hands are small. The patches of a frame are then grouped into 8
-vectors: a text that selects among them finds as much as among 64, in an eighth of the space.
+vectors: a text that selects among them finds as much as among 64, in an eighth of the space. The
+file of a head may also contain additions of low rank to DINOv2's linear layers.
 
 On a CPU, onnxruntime runs the network with 8-bit weights, which is twice as fast; elsewhere torch
 runs it (`VisionTransformer`).
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,13 @@ from torch.nn import functional as F
 
 from hiero.backbones.registry import IMAGENET, normalise
 from hiero.errors import InputError
+from hiero.storage.cache import content_key
 from hiero.storage.files import load_arrays, write_bytes
 from hiero.text.joint_text import head_file
 from hiero.vectors import K_MEANS_ROUNDS
 
 FILE = "dinov2_vits14.onnx"
-INT8_FILE = "dinov2_vits14_int8.onnx"
+INT8_STEM = "dinov2_vits14_int8"  # a key of the head follows
 TOKENS = "/norm/Add_1_output_0"  # value inside the ONNX network that holds all tokens, (N, 1 + 16 · 16, 384)
 SIZE = 224
 GRID = 16  # patches per side
@@ -58,11 +61,27 @@ def read_weights(model: bytes, prefix: str) -> dict[str, np.ndarray]:
     if not graph.node:
         raise InputError("not an ONNX file: it has no network")
     weights = {name.removeprefix(prefix): array for name, array in arrays.items()}
+    return weights | {f"{layer}.weight": arrays[name].T for layer, name in _linear_layers(graph, arrays)}
+
+
+def add_to_weights(model: bytes, additions: Mapping[str, np.ndarray]) -> bytes:
+    """Add matrices (out, in) to the weights of linear layers in an ONNX file, by the names of the layers."""
+    onnx = _import_onnx()
+    network = onnx.load_model_from_string(model)
+    tensors = {tensor.name: tensor for tensor in network.graph.initializer}
+    for layer, name in _linear_layers(network.graph, tensors):
+        if layer in additions:
+            weight = onnx.numpy_helper.to_array(tensors[name]) + additions[layer].T
+            tensors[name].CopyFrom(onnx.numpy_helper.from_array(weight, name))
+    out: bytes = network.SerializeToString()
+    return out
+
+
+def _linear_layers(graph: Any, arrays: Container[str]) -> Iterator[tuple[str, str]]:
+    """The linear layers of an ONNX graph, and the names of the arrays with their transposed weights."""
     for node in graph.node:
         if node.op_type == "MatMul" and node.input[1] in arrays:
-            layer = node.name.removesuffix("/MatMul").strip("/").replace("/", ".")
-            weights[f"{layer}.weight"] = arrays[node.input[1]].T
-    return weights
+            yield node.name.removesuffix("/MatMul").strip("/").replace("/", "."), node.input[1]
 
 
 def add_output(model: bytes, name: str) -> bytes:
@@ -230,27 +249,46 @@ def load_head() -> PictureHead:
     return head
 
 
-def load(folder: Path) -> JointPictures:
-    """Load the ONNX file in a folder, and the head."""
+def load_additions(head: Path) -> dict[str, np.ndarray]:
+    """What the file of a head adds to the weights of DINOv2's layers: LAYER.b @ LAYER.a."""
+    arrays = {name.removeprefix("dinov2."): x.astype(np.float32) for name, x in load_arrays(head, "dinov2.").items()}
+    layers = [name.removesuffix(".a") for name in arrays if name.endswith(".a")]
+    return {layer: arrays[f"{layer}.b"] @ arrays[f"{layer}.a"] for layer in layers}
+
+
+def load_tower(folder: Path) -> VisionTransformer:
+    """DINOv2 as its authors trained it, from the ONNX file in a folder."""
     path = folder / FILE
     try:
-        model = add_output(path.read_bytes(), TOKENS)
-        network = VisionTransformer.from_onnx(model)
+        return VisionTransformer.from_onnx(path.read_bytes())
     except (OSError, InputError) as error:
         raise InputError(f"{path}: not the DINOv2 file ({error})") from error
-    return JointPictures(network, load_head(), lambda: int8_model(model, folder / INT8_FILE)).eval()
 
 
-def int8_model(model: bytes, path: Path) -> bytes:
-    """The network with 8-bit weights, stored at `path`; without onnx, the network itself."""
+def load(folder: Path) -> JointPictures:
+    """Load the ONNX file in a folder, and the head with its additions."""
+    network, file = load_tower(folder), head_file()
+    with torch.no_grad():
+        for layer, addition in load_additions(file).items():
+            network.get_parameter(f"{layer}.weight").add_(torch.from_numpy(addition))
+    return JointPictures(network, load_head(), partial(int8_model, folder, file)).eval()
+
+
+def int8_model(folder: Path, head: Path) -> bytes:
+    """The network with the additions of a head and 8-bit weights, stored in `folder`.
+
+    Without onnx's quantisation, the weights keep single precision and nothing is stored.
+    """
+    path = folder / f"{INT8_STEM}-{content_key(head)[:12]}.onnx"
     if path.is_file():
         return path.read_bytes()
+    model = add_to_weights(add_output((folder / FILE).read_bytes(), TOKENS), load_additions(head))
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError:  # slower, with the same result
         return model
-    with tempfile.TemporaryDirectory() as folder:
-        single, quantised = Path(folder) / "single.onnx", Path(folder) / "int8.onnx"
+    with tempfile.TemporaryDirectory() as scratch:
+        single, quantised = Path(scratch) / "single.onnx", Path(scratch) / "int8.onnx"
         single.write_bytes(model)
         logging.disable(logging.WARNING)  # it recommends a step that this network does not need
         try:
@@ -261,6 +299,7 @@ def int8_model(model: bytes, path: Path) -> bytes:
         data = quantised.read_bytes()
     with suppress(OSError):  # no space or permission: it is quantised again next time
         write_bytes(path, data)
+        (folder / f"{INT8_STEM}.onnx").unlink(missing_ok=True)  # written by an earlier version
     return data
 
 

@@ -40,7 +40,10 @@ from hiero.types import BOUNDARY_TOLERANCE_S, Answer, Hierarchy, Match, Step, Vi
 
 MIN_LABEL_PROBABILITY = 0.5  # of a label, below which a step gets none; below `SURE_NAME` it is a guess
 MIN_LEARNED_PROBABILITY = 0.4  # the same for names learned from people, without pictures; chosen, not fitted
-PEAK_S = 3.0  # length of the moment that names a step
+PEAK_S = 2.0  # length of the moment that names a step
+# A name must also stand out: its similarity with the moment exceeds that with the whole video, which counts
+# as if it were this much longer and as similar as usual. Chosen by benchmarks.egtea names.
+STANDOUT_WEIGHT, USUAL_S, USUAL_SIMILARITY = 2.0, 120.0, -0.25
 MAX_ANSWER_SHARE = 0.8  # of the video; see `_is_short_enough`
 MIN_BELIEF_SHARE = 0.5
 MIN_NAME_PROBABILITY = 0.3  # of a name that is shown as the reason for an answer
@@ -178,8 +181,12 @@ class Video(VideoNodes):
         if labels is not None or not self.transcript:
             return named
         spans = self.level_spans(level)
-        others = None if self.pictures is not None else span_means(self.cached_similarity(vocabulary), spans)
-        return name_by_speech(named, spans, self.transcript, self.similarity, others)
+
+        def compare(texts: Sequence[str]) -> np.ndarray:
+            return self.name_similarity(self.similarity(texts), spans)
+
+        others = None if self.pictures is not None else compare(vocabulary)
+        return name_by_speech(named, self.transcript, compare, others)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
@@ -262,11 +269,7 @@ class Video(VideoNodes):
         if not labels or not self.engine.has_text:
             return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
         spans = self.level_spans(level)
-        similarity = self.cached_similarity(labels)
-        if self.pictures is None:
-            similarity = span_means(similarity, spans)
-        else:  # hands do one thing for seconds, and a step is longer
-            similarity = span_peaks(similarity, spans, max(1, round(PEAK_S / self.clock.spacing_s)))
+        similarity = self.name_similarity(self.cached_similarity(labels), spans)
         prototypes = self.engine.prototypes
         if prototypes is not None and self.pictures is None and len(level):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
@@ -278,6 +281,19 @@ class Video(VideoNodes):
             probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
         return [[(labels[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
+
+    def name_similarity(self, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
+        """How well texts name spans of nodes, (Q, N), from their similarity with the nodes, (Q, T).
+
+        With pictures, the strongest moment of a span counts, since hands do one thing for seconds.
+        """
+        if self.pictures is None:
+            return span_means(similarity, spans)
+        spacing_s = self.clock.spacing_s
+        peaks = span_peaks(similarity, spans, max(1, round(PEAK_S / spacing_s)))
+        total_s = similarity.sum(1, keepdims=True) * spacing_s
+        usual = (total_s + USUAL_S * USUAL_SIMILARITY) / (similarity.shape[1] * spacing_s + USUAL_S)
+        return np.asarray(peaks + STANDOUT_WEIGHT * (peaks - usual))
 
     def cached_similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each node (Q, T). The last one is cached, since all levels need it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -34,11 +34,13 @@ from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step,
 from hiero.vectors import group_vectors, unit_vectors
 
 CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
-PICTURE_TEMPERATURE = 0.2  # of the distribution of a text over pictures; see `rank_spans`
+PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `rank_spans`
 # Weights in the segmentation: of pictures, patches and actions each; and of the model's nodes.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
 FULL_WEIGHT_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
-SUMMARY_PATCHES = 16  # vectors that summarise the patches of a span in a corpus
+# Parts of a span in a corpus, and the vectors that summarise the patches of each. More parts of fewer
+# seconds find no more: docs/results.md
+NUM_PARTS, PART_PATCHES = 6, 8
 # Weight of class names beside the model's cosines and beside pictures, and their softmax temperature.
 CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
 
@@ -92,32 +94,43 @@ def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence | None,
 
 @dataclass(frozen=True)
 class SpanSummaries:
-    """Spans of video as a few vectors each, which a corpus stores and compares with texts."""
+    """Spans of video as a few vectors each, which a corpus stores and compares with texts.
+
+    Hands do one thing for seconds, and a step is longer. So a span has `NUM_PARTS` parts of equal length,
+    and is as similar to a text as its best part: pictures (N, P, D), patches (N, P, M, D), class
+    probabilities of the span (N, C), and the similarity of each part with any text (N, P).
+    """
 
     pictures: np.ndarray
     patches: np.ndarray
     probabilities: np.ndarray
-    background: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    background: np.ndarray
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Similarity of each text with each span, (Q, N)."""
-        pictures = PictureEvidence(self.pictures, self.patches, pooling_temperature())
-        classes = class_evidence(self.probabilities, CLASS_WEIGHT_WITH_PICTURES)
-        return picture_similarity(pictures, classes, texts) - self.background
+        return np.asarray((self.part_similarity(texts) - self.background).max(2))
+
+    def part_similarity(self, texts: Sequence[str]) -> np.ndarray:
+        """Similarity of each text with each part, (Q, N, P), without the background."""
+        num, num_parts = self.background.shape
+        patches = self.patches.reshape(num * num_parts, -1, JOINT_SIZE)
+        pictures = PictureEvidence(self.pictures.reshape(-1, JOINT_SIZE), patches, pooling_temperature())
+        classes = class_evidence(np.repeat(self.probabilities, num_parts, axis=0), CLASS_WEIGHT_WITH_PICTURES)
+        return picture_similarity(pictures, classes, texts).reshape(-1, num, num_parts)
 
     def to_bytes(self) -> list[bytes]:
         """Each span in half precision."""
-        patches = self.patches.reshape(len(self.patches), -1)
-        parts = (self.pictures, patches, self.probabilities, self.background[:, None])
-        return [row.tobytes() for row in np.concatenate(parts, axis=1).astype(np.float16)]
+        parts = [part.reshape(len(part), -1) for part in (self.pictures, self.patches, self.probabilities)]
+        return [row.tobytes() for row in np.concatenate([*parts, self.background], axis=1).astype(np.float16)]
 
     @classmethod
     def from_bytes(cls, rows: Sequence[bytes]) -> SpanSummaries:
         """Read what `to_bytes` wrote."""
         values = np.stack([np.frombuffer(row, np.float16) for row in rows]).astype(np.float32)
-        num_classes = len(class_names())
-        vectors = values[:, : -num_classes - 1].reshape(len(values), -1, JOINT_SIZE)
-        return cls(vectors[:, 0], vectors[:, 1:], values[:, -num_classes - 1 : -1], values[:, -1])
+        vectors, rest = np.split(values, [-len(class_names()) - NUM_PARTS], axis=1)
+        pictures, patches = np.split(vectors, [NUM_PARTS * JOINT_SIZE], axis=1)
+        patches = patches.reshape(len(rows), NUM_PARTS, -1, JOINT_SIZE)
+        return cls(pictures.reshape(len(rows), NUM_PARTS, -1), patches, rest[:, :-NUM_PARTS], rest[:, -NUM_PARTS:])
 
 
 @dataclass(eq=False, repr=False)
@@ -312,14 +325,32 @@ class VideoNodes:
     def summarise_spans(self, spans: np.ndarray) -> SpanSummaries:
         """Summaries of spans of nodes [start, end), (N, 2), for texts. Only with pictures."""
         assert self.pictures is not None
+        parts = _parts(spans)
         patches = [
-            group_vectors(self.pictures.patches[start:end].reshape(-1, JOINT_SIZE), SUMMARY_PATCHES)
-            for start, end in spans
+            group_vectors(self.pictures.patches[start:end].reshape(-1, JOINT_SIZE), PART_PATCHES)
+            for start, end in parts
         ]
         assert self._classes is not None  # always read together with pictures
-        probabilities = _means(self._classes.probabilities, spans)
-        summaries = SpanSummaries(_means(self.pictures.pictures, spans), np.stack(patches), probabilities)
-        return replace(summaries, background=background_similarity(summaries.similarity(default_labels())))
+        summaries = SpanSummaries(
+            _means(self.pictures.pictures, parts).reshape(len(spans), NUM_PARTS, -1),
+            np.stack(patches).reshape(len(spans), NUM_PARTS, PART_PATCHES, -1),
+            _means(self._classes.probabilities, spans),
+            np.zeros((len(spans), NUM_PARTS)),
+        )
+        similarity = summaries.part_similarity([*default_labels(), *rich_labels()])
+        background = background_similarity(similarity.reshape(len(similarity), -1))
+        return replace(summaries, background=background.reshape(len(spans), NUM_PARTS))
+
+
+def _parts(spans: np.ndarray) -> np.ndarray:
+    """The nodes [start, end) of the parts of spans, in the order of the spans, (N · NUM_PARTS, 2).
+
+    Parts of a span with fewer nodes overlap.
+    """
+    lengths, i = np.diff(spans), np.arange(NUM_PARTS)
+    starts = spans[:, :1] + i * lengths // NUM_PARTS
+    ends = spans[:, :1] + np.maximum((i + 1) * lengths // NUM_PARTS, i * lengths // NUM_PARTS + 1)
+    return np.stack([starts.ravel(), ends.ravel()], axis=1)
 
 
 def _match_learned(

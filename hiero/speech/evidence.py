@@ -23,7 +23,7 @@ import numpy as np
 
 from hiero.speech.transcripts import Transcript
 from hiero.steps import calibration
-from hiero.steps.grounding import score_spans, span_means
+from hiero.steps.grounding import score_spans
 from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, RestsOn, Step, Utterance
@@ -196,21 +196,20 @@ def split_phrases(text: str) -> list[str]:
 
 def name_by_speech(
     level: Sequence[Step],
-    spans: np.ndarray,
     transcript: Transcript,
     compare: Callable[[Sequence[str]], np.ndarray],
     others: np.ndarray | None,
 ) -> list[Step]:
     """Name steps by a phrase that is spoken in them if it is probable, and more probable than the label.
 
-    `compare` gives the similarity of texts with the nodes. `others` is that of all labels with the
-    steps, (V, N), or None if similarities are with pictures.
+    `compare` gives the similarity of texts with the steps, (Q, N). `others` is that of all labels, or
+    None if similarities are with pictures.
     """
     by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
     texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
     if not texts:
         return list(level)
-    similarity = dict(zip(texts, span_means(compare(texts), spans), strict=True))  # (steps,) of each phrase
+    similarity = dict(zip(texts, compare(texts), strict=True))  # (steps,) of each phrase
     out = []
     for number, (step, phrases) in enumerate(zip(level, by_step, strict=True)):
         if not phrases:

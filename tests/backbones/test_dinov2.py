@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,18 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.backbones.dinov2 import (
+    FILE,
     NUM_PATCHES,
     TOKENS,
     PictureHead,
     add_output,
+    add_to_weights,
     cpu_session,
     group_patches,
     int8_model,
     load,
+    load_additions,
     load_head,
+    load_tower,
     prepare,
 )
 from hiero.errors import InputError
+from hiero.storage.files import load_arrays, save_arrays
+from hiero.text.joint_text import head_file
 from hiero.vectors import group_vectors
 from tests.backbones.test_onnx_files import linear_file
 from tests.optional import weights_or_skip
@@ -83,7 +91,7 @@ def test_a_file_of_another_network_is_refused(tmp_path):
         load(tmp_path)
 
 
-def test_the_real_network_on_both_paths(tmp_path):
+def test_the_real_network_on_both_paths():
     """torch computes what onnxruntime computes; with 8 bits, as a CPU runs it, nearly the same vectors."""
     folder = weights_or_skip("dinov2-text")
     network = load(folder)
@@ -98,5 +106,70 @@ def test_the_real_network_on_both_paths(tmp_path):
     torch.testing.assert_close(tokens, torch.from_numpy(expected), rtol=1e-3, atol=1e-3)
     assert row.shape == (1, (1 + NUM_PATCHES) * 256)
     assert float(torch.nn.functional.cosine_similarity(row[:, :256], exact)) > 0.95
-    (tmp_path / "int8.onnx").write_bytes(b"made before")
-    assert int8_model(b"", tmp_path / "int8.onnx") == b"made before"
+
+
+def write_head(path, layers, rank=2):
+    """A file of a head with random additions to layers, {name: (outputs, inputs)}."""
+    rng, arrays = np.random.default_rng(rank), {"pooling": np.ones(1, np.float32)}
+    for layer, (outputs, inputs) in layers.items():
+        arrays[f"dinov2.{layer}.a"] = rng.normal(0, inputs**-0.5, (rank, inputs)).astype(np.float16)
+        arrays[f"dinov2.{layer}.b"] = rng.normal(0, 0.3 * rank**-0.5, (outputs, rank)).astype(np.float16)
+    save_arrays(path, arrays)
+    return path
+
+
+def run(model, name, x):
+    return cpu_session(model).run([TOKENS], {name: x})[0]
+
+
+def test_the_8_bit_file_belongs_to_a_head(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime.quantization", reason="needs onnx and onnxruntime, to quantise")
+    (tmp_path / FILE).write_bytes(linear_file(TOKENS))
+    (tmp_path / "dinov2_vits14_int8.onnx").write_bytes(b"made by an earlier version")
+    heads = [write_head(tmp_path / "plain", {}), write_head(tmp_path / "tuned", {"head": (3, 4)})]
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    plain = run(add_output(linear_file(TOKENS), TOKENS), "x", x)
+    arrays = load_arrays(heads[1], "dinov2.head.")
+    tuned = plain + x @ (arrays["dinov2.head.b"].astype(np.float32) @ arrays["dinov2.head.a"].astype(np.float32)).T
+    assert np.abs(tuned - plain).max() > 0.2
+    for expected, head in zip([plain, tuned], heads, strict=True):
+        with monkeypatch.context() as missing:
+            missing.setitem(sys.modules, "onnxruntime.quantization", None)
+            np.testing.assert_allclose(run(int8_model(tmp_path, head), "x", x), expected, atol=1e-6)
+        np.testing.assert_allclose(run(int8_model(tmp_path, head), "x", x), expected, atol=0.1)
+    stored = sorted(tmp_path.glob("*int8*"))
+    assert len(stored) == 2
+    assert tmp_path / "dinov2_vits14_int8.onnx" not in stored
+    for path in stored:
+        path.write_bytes(path.name.encode())
+    assert sorted(int8_model(tmp_path, head) for head in heads) == [path.name.encode() for path in stored]
+
+
+def test_the_real_network_with_additions(tmp_path, monkeypatch):
+    model = (weights_or_skip("dinov2-text") / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(model)
+    expected = load_tower(tmp_path)
+    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    parameters = {
+        f"blocks.{i}.{name}": expected.get_parameter(f"blocks.{i}.{name}.weight") for i in (0, 5) for name in layers
+    }
+    head = write_head(tmp_path / "head", {name: tuple(x.shape) for name, x in parameters.items()})
+    save_arrays(head, load_arrays(head_file(), "p") | load_arrays(head, "dinov2."))
+    pictures = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        plain = expected(pictures)
+        arrays = load_arrays(head)
+        for name, parameter in parameters.items():
+            a, b = (torch.from_numpy(arrays[f"dinov2.{name}.{side}"]).float() for side in "ab")
+            parameter += b @ a
+        tokens = expected(pictures)
+    monkeypatch.setattr("hiero.backbones.dinov2.head_file", lambda: head)
+    network = load(tmp_path)
+    with torch.inference_mode():
+        torch.testing.assert_close(network.network(pictures), tokens, rtol=1e-4, atol=1e-4)
+        in_8_bits = network._tokens(pictures)
+    tuned_file = add_output(add_to_weights(model, load_additions(head)), TOKENS)
+    in_onnx = torch.from_numpy(run(tuned_file, "input", pictures.numpy()))
+    torch.testing.assert_close(in_onnx, tokens, rtol=1e-3, atol=1e-3)
+    near, far = (float((in_8_bits - other).norm() / other.norm()) for other in (tokens, plain))
+    assert near < 0.3 * far

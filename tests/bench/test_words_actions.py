@@ -1,14 +1,16 @@
-"""Texts of clips with verbs and nouns, which of them are true of which clip, and the mean of two heads."""
+"""Texts of clips with verbs and nouns, which of them are true of which clip, and how often clips are told."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.words_actions import VERBS, Clips, Head, judge, mean_of_heads, write_text
-from hiero.storage.files import load_arrays
-from hiero.text.joint_text import HEAD_FILES
+from benchmarks import words_actions, words_data
+from benchmarks.words_actions import VERBS, Clips, judge, read_clips, write_text
+from hiero.steps.similarity import PictureEvidence
 
 LABELS = """Video_index,Video_name,Video_category,Start_times,End_times,Action_labels,Nouns
 1,OP01-R01-PastaSalad-1-2,OP01-R01-PastaSalad,1,2,9,"water,faucet,pot"
@@ -18,11 +20,9 @@ LABELS = """Video_index,Video_name,Video_category,Start_times,End_times,Action_l
 
 
 @pytest.fixture
-def clips(tmp_path):
-    (tmp_path / "egtea_gt_train.csv").write_text(LABELS)
-    (tmp_path / "egtea_gt_valid.csv").write_text(LABELS.splitlines()[0] + "\n")
+def clips():
     names = ["OP01-R01-PastaSalad-1-2-F1-F2.mp4", "OP06-R07-Pizza-1-2-F1-F2.mp4", "OP01-R01-PastaSalad-3-4-F1-F2.mp4"]
-    return Clips(tmp_path, [*names, "unknown.mp4"])
+    return Clips({"train": LABELS, "valid": LABELS.splitlines()[0] + "\n"}, [*names, "unknown.mp4"])
 
 
 def test_parts_and_labels_of_clips(clips):
@@ -63,21 +63,52 @@ def test_names_verbs_and_opening_are_judged_by_similarity(clips):
     assert right["open above close, or below"].tolist() == [False]
 
 
-def test_a_mean_of_heads_lies_between_start_and_ends(tmp_path):
-    """Weights are a mean; additions of low rank are that of their products, which factors may express in many ways."""
-    random = np.random.default_rng(0)
-    start = Head(HEAD_FILES["permissive"])
-    start.save(tmp_path / "start", {})
-    additions = []
-    for i, change in enumerate((1.0, 3.0)):
-        end = Head(HEAD_FILES["permissive"])
-        with torch.no_grad():
-            end.text.out.bias += change
-        additions.append({"minilm.x.a": random.normal(size=(2, 30)), "minilm.x.b": random.normal(size=(40, 2))})
-        end.save(tmp_path / f"end{i}", additions[i])
-    mean_of_heads([tmp_path / "end0", tmp_path / "end1"], tmp_path / "start", 0.25, tmp_path / "mean")
-    mean, result = Head(tmp_path / "mean"), load_arrays(tmp_path / "mean", "minilm.")
-    torch.testing.assert_close(mean.text.out.bias - start.text.out.bias, torch.full((512,), 0.5), atol=2e-3, rtol=0)
-    assert mean.pooling == start.pooling
-    product = sum(each["minilm.x.b"] @ each["minilm.x.a"] for each in additions) / 2
-    np.testing.assert_allclose(result["minilm.x.b"] @ result["minilm.x.a"], 0.25 * product, atol=2e-2)
+def test_two_frames_of_each_clip_of_a_part_are_read(monkeypatch):
+    """Those that the clone lacks are left out, with their labels."""
+    names = ["OP01-R01-PastaSalad-1-2-F1-F2.mp4", "OP06-R07-Pizza-1-2-F1-F2.mp4", "OP01-R01-PastaSalad-3-4-F1-F2.mp4"]
+    asked = []
+
+    def read_blobs(repository, blobs):
+        asked.extend(blobs)
+        return [(name, name.encode()) for _, name in blobs if "1-2" not in name]
+
+    monkeypatch.setattr(words_data, "read_egtea_labels", lambda repository: {"train": LABELS})
+    monkeypatch.setattr(words_data, "list_egtea_clips", lambda repository: [("x", name) for name in names])
+    monkeypatch.setattr(words_data, "read_blobs", read_blobs)
+    monkeypatch.setattr(words_data, "read_frames", lambda video, chosen: np.zeros((len(chosen), 30, 40, 3), np.uint8))
+    clips, frames = read_clips(Path("clone"), "train")
+    assert asked == [("x", names[0]), ("x", names[2])]
+    assert clips.nouns == [("pot", "pasta container")]
+    assert frames.shape == (2, 3, 224, 224)
+
+
+def test_a_score_is_the_mean_of_two_frames_and_adds_coco_with_texts(monkeypatch, clips):
+    """Pictures whose vectors are those of their texts are all found."""
+    kitchen = ["pour the water and faucet and pot", "open the fridge", "pour the pot and pasta container"]
+    texts = [*kitchen, "a cat", "a dog"]
+    vectors = np.eye(len(texts), dtype=np.float32)
+
+    class Reader:
+        def read(self, prepared):
+            own = vectors[prepared[:, 0, 0, 0].int().numpy()]
+            return PictureEvidence(own, own[:, None], 1.0)
+
+    def encode(asked):
+        return np.stack([[vectors[texts.index(t)] if t in texts else 0 * vectors[0]] * 2 for t in asked])
+
+    numbers = torch.tensor([0, 0, 1, 1, 2, 2.0])
+    monkeypatch.setattr(words_actions, "Reader", Reader)
+    monkeypatch.setattr(words_actions, "encode_joint_texts", encode)
+    some = Clips({"train": LABELS}, ["OP01-R01-PastaSalad-1-2-", "OP06-R07-Pizza-1-2-", "OP01-R01-PastaSalad-3-4-"])
+    frames = numbers[:, None, None, None].expand(-1, 3, 2, 2)
+    monkeypatch.setattr(words_actions, "read_clips", lambda repository, part: (some, frames))
+    out = words_actions.score(Path("clones"), "dev", Path("work"))
+    assert out["first of 3 names"] == [100.0, 100.0, 100.0]
+    assert "COCO R@1" not in out
+    monkeypatch.setattr(words_actions, "normalise", lambda pictures, mean, deviation: 255 * pictures)
+    pictures = np.array([3, 4], np.uint8)[:, None, None, None].repeat(3, axis=3)
+    monkeypatch.setattr(words_data, "read_pictures", lambda work, name, num: (["1.jpg", "2.jpg"], pictures))
+    monkeypatch.setattr(words_data, "read_texts", lambda path: {"1.jpg": ["a dog"], "2.jpg": ["a dog", "a cat"]})
+    out = words_actions.score(Path("clones"), "dev", Path("work"), Path("pairs"))
+    assert out["COCO R@1"][0] == 50.0
+    assert out["COCO R@5"][0] == 100.0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.words import JointHead
-from benchmarks.words_actions import RANK, TextNetwork
+from benchmarks.words_train import TextNetwork, load_additions
+from hiero.backbones.dinov2 import TwoLayers
 from hiero.engine.video_nodes import class_names, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.storage.files import load_arrays
@@ -39,22 +39,21 @@ def test_numpy_gives_what_torch_learned():
     """The text network of training with its additions, and two layers, against what a question uses."""
     weights_or_skip("minilm")
     pytest.importorskip("transformers")
-    network, head = TextNetwork(RANK).eval(), JointHead()
-    arrays = {name: torch.from_numpy(v).float() for name, v in load_arrays(HEAD_FILES["research"]).items()}
+    network, head = TextNetwork().eval(), TwoLayers(384, 1024, 2 * JOINT_SIZE).eval()
+    load_additions(network.additions, HEAD_FILES["research"], "minilm.")
+    arrays = load_arrays(HEAD_FILES["research"], "text.")
+    head.load_state_dict({name.removeprefix("text."): torch.from_numpy(v).float() for name, v in arrays.items()})
+    texts = ["pour the milk", "a drawer", "she is opening the fridge door"]
     with torch.inference_mode():
-        for name, addition in network.additions.items():
-            addition.a.copy_(arrays[f"minilm.{name}.a"])
-            addition.b.copy_(arrays[f"minilm.{name}.b"] / 2)
-        text = {name.removeprefix("text."): value for name, value in arrays.items() if name.startswith("text.")}
-        head.text.load_state_dict(text)
-        texts = ["pour the milk", "a drawer", "she is opening the fridge door"]
-        whole, patches = head.eval().embed_texts(network([prompt.format(t) for prompt in PROMPTS for t in texts]))
-    both = torch.stack([whole, patches], 1).unflatten(0, (2, 3)).mean(0)  # of two prompts
+        vectors = network([prompt.format(text) for prompt in PROMPTS for text in texts])
+        both = torch.nn.functional.normalize(head.raw(vectors).unflatten(1, (2, -1)), dim=-1)
+    both = both.unflatten(0, (2, 3)).mean(0)  # of two prompts
     expected = torch.nn.functional.normalize(both, dim=-1).numpy()
     result = encode_joint_texts(texts)
     assert result.shape == (3, 2, JOINT_SIZE)
     np.testing.assert_allclose(result, expected, atol=2e-3)  # cached in half precision
-    on_device = load_minilm("cpu").tuned({n.removeprefix("minilm."): v.numpy() for n, v in arrays.items()})
+    additions = load_arrays(HEAD_FILES["research"], "minilm.")
+    on_device = load_minilm("cpu").tuned({name.removeprefix("minilm."): v for name, v in additions.items()})
     np.testing.assert_allclose(on_device.encode(texts), joint_text._load_network(None).encode(texts), atol=1e-5)
 
 
