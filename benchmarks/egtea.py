@@ -39,12 +39,11 @@ from hiero.backbones import dinov2
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.engine.embedder import PICTURES
-from hiero.engine.video import MIN_LABEL_PROBABILITY
 from hiero.engine.video_nodes import CLASSES, class_names
 from hiero.extraction.video_features import VideoFeatures
 from hiero.steps.calibration import PRIOR_ODDS
 from hiero.storage import weights
-from hiero.types import ANSWER_THRESHOLD, SURE_NAME, Clock
+from hiero.types import ANSWER_THRESHOLD, MIN_LABEL_PROBABILITY, SURE_NAME, Clock
 
 FRAMES_PER_S = 2
 FOLDER = "hw4_data/FullLengthVideos/videos"

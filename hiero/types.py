@@ -31,6 +31,7 @@ EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseco
 VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
 SURE_NAME = 0.8  # probability of a name below which it is shown as a guess
+MIN_LABEL_PROBABILITY = 0.5  # of a name, below which a step has none
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
 LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
 Origin = Literal["model", "person", "imported"]

@@ -36,9 +36,17 @@ from hiero.steps.prototypes import StepPrototypes, place_names
 from hiero.steps.segmentation import label_runs, similarity_matrix
 from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
-from hiero.types import BOUNDARY_TOLERANCE_S, Answer, Hierarchy, Match, Step, VideoFile, locate_time
+from hiero.types import (
+    BOUNDARY_TOLERANCE_S,
+    MIN_LABEL_PROBABILITY,
+    Answer,
+    Hierarchy,
+    Match,
+    Step,
+    VideoFile,
+    locate_time,
+)
 
-MIN_LABEL_PROBABILITY = 0.5  # of a label, below which a step gets none; below `SURE_NAME` it is a guess
 MIN_LEARNED_PROBABILITY = 0.4  # the same for names learned from people, without pictures; chosen, not fitted
 PEAK_S = 2.0  # length of the moment that names a step
 # A name must also stand out: its similarity with the moment exceeds that with the whole video, which counts

@@ -26,7 +26,7 @@ from hiero.steps import calibration
 from hiero.steps.grounding import score_spans
 from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
 from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.types import Clock, RestsOn, Step, Utterance
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, RestsOn, Step, Utterance
 from hiero.vectors import unit_vectors
 
 MAX_WINDOW = 3  # utterances in a window
@@ -36,7 +36,6 @@ SPEECH_TEMPERATURE = 0.1
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 CHUNK = 512  # texts encoded between two progress reports
 MAX_QUOTE_LENGTH = 200  # characters
-MIN_SPOKEN_PROBABILITY = 0.7  # of a phrase as the name of a step, given pictures
 
 # phrases around the description of a step
 FILLER = re.compile(
@@ -219,7 +218,7 @@ def name_by_speech(
         log_odds = np.array([phrase.log_odds for phrase in phrases])
         if others is None:
             probabilities = calibration.match(own, log_odds)
-            threshold = max(MIN_SPOKEN_PROBABILITY, step.probability or 0.0)
+            threshold = max(MIN_LABEL_PROBABILITY, step.probability or 0.0)
         else:
             logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]
             shares = softmax(np.concatenate(logits)[None])[0]

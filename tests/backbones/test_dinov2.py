@@ -97,7 +97,8 @@ def test_the_real_network_on_both_paths():
     network = load(folder)
     scene = np.random.default_rng(0).integers(0, 255, (1, 9, 16, 3)).astype(np.uint8).repeat(20, 1).repeat(20, 2)
     pictures = prepare(torch.from_numpy(scene))
-    session = cpu_session(add_output((folder / "dinov2_vits14.onnx").read_bytes(), TOKENS))
+    file = add_output((folder / "dinov2_vits14.onnx").read_bytes(), TOKENS)
+    session = cpu_session(add_to_weights(file, load_additions(head_file())))
     (expected,) = session.run([TOKENS], {"input": pictures.numpy()})
     with torch.inference_mode():
         tokens = network.network(pictures)

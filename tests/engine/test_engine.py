@@ -20,7 +20,6 @@ from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import engine as module
 from hiero.engine import engine_for, load
 from hiero.engine import video as video_module
-from hiero.engine.video import MIN_LABEL_PROBABILITY
 from hiero.engine.video_nodes import class_names, default_labels
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
@@ -29,7 +28,7 @@ from hiero.model.model_folder import ASSETS
 from hiero.report.page import write_report
 from hiero.storage import weights
 from hiero.storage.cache import content_key
-from hiero.types import Step
+from hiero.types import MIN_LABEL_PROBABILITY, Step
 from tests.optional import weights_or_skip
 
 SHARED = Path(__file__).parents[3] / "shared"

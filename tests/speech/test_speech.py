@@ -12,7 +12,7 @@ from hiero.cli import app
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.speech.transcripts import Transcript, load_transcript, recognise_speech
-from hiero.types import Clock, Utterance, VideoFile
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 from tests.spoken import add_speech
 
@@ -117,7 +117,7 @@ def test_steps_are_named_by_what_is_said_and_seen(spoken):
     assert labels[0] == "my cup of coffee"
     assert labels[2] == "repair the motorcycle in the garage"
     assert not {"cut the onion into small pieces", "call the dentist on Monday"} & set(labels)  # which nobody sees
-    assert all(step.probability is None or step.probability >= 0.7 for step in steps)
+    assert all(step.probability is None or step.probability >= MIN_LABEL_PROBABILITY for step in steps)
     assert {step.label for step in spoken.steps([6], labels=["a", "b"]).levels[0]} <= {"a", "b", None}
 
 
