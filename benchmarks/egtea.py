@@ -6,8 +6,8 @@
 
 The frames come from a public repository at two a second, too few for I3D: videos are read by
 `dinov2-text` alone, without class scores. CLONES holds a bare clone, see `benchmarks.words_actions`.
-Nothing may be chosen on the part `valid`. The shipped weights of `research` learned from clips of the
-parts `dev` and `train`, so scores on these flatter them.
+Nothing may be chosen on the part `valid`. The shipped weights of `research` learned from the part
+`train`, so scores on it flatter them.
 
 A question is a verb with its things, such as "cut the onion". It is *present* if the video is labelled
 with it. *Absent* questions are hard: they keep the thing of a present one with another verb, or the

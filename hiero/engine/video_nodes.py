@@ -38,8 +38,8 @@ PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `
 # Weights in the segmentation: of pictures, patches and actions each; and of the model's nodes.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
 FULL_WEIGHT_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
-# Parts of a span in a corpus, and the vectors that summarise the patches of each. More parts of fewer
-# seconds find no more: docs/results.md
+# Parts of a span in a corpus, and the vectors that summarise the patches of each. With 12 and 24 parts,
+# `benchmarks.egtea score --part dev` finds no more.
 NUM_PARTS, PART_PATCHES = 6, 8
 # Weight of class names beside the model's cosines and beside pictures, and their softmax temperature.
 CLASS_WEIGHT, CLASS_WEIGHT_WITH_PICTURES, CLASS_TEMPERATURE = 0.03, 0.06, 0.15
