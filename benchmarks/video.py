@@ -30,7 +30,7 @@ import torch
 from torch.nn import functional as F
 
 from hiero.backbones import i3d
-from hiero.backbones.i3d_int8 import has_integer_products, use_integers
+from hiero.backbones.i3d_int8 import FAST_FLAGS, has_integer_products, use_integers
 from hiero.backbones.registry import centre_crop, find_backbone
 from hiero.decoding.decode import Sampling, Segment, probe, read_segments
 from hiero.decoding.parallel_decode import read_segments_parallel
@@ -107,7 +107,7 @@ def measure_end_to_end(video: Path) -> None:
         f"{info.codec} {info.width}×{info.height}, {duration_s:.0f} s: in {spent_s:.1f} s, "
         f"{duration_s / spent_s:.2f} × real time"
     )
-    precision = "int8" if has_integer_products() else choose_precision(torch.device("cpu"))
+    precision = "int8" if has_integer_products(FAST_FLAGS) else choose_precision(torch.device("cpu"))
     print(f"{torch.get_num_threads()} threads, I3D in {precision}")
 
 

@@ -150,7 +150,7 @@ class I3D(nn.Module):
     def use_integers(self, num_frames: int) -> bool:
         """Compute clips of this length with 8-bit integers, if this CPU is fast at it; returns whether it is."""
         integers = import_module("hiero.backbones.i3d_int8")  # by name, because it imports this module
-        if not integers.has_integer_products():
+        if not integers.has_integer_products(integers.FAST_FLAGS):
             return False
         try:
             integers.use_integers(self, num_frames)

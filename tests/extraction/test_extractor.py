@@ -196,8 +196,24 @@ def test_what_is_saved_is_read_back(make, brightness, tmp_path):
 def test_unknown_backbones_and_precision():
     with pytest.raises(InputError, match="i3d-k400, dinov2-text"):
         extract_features("v.mp4", ["resnet"])
-    assert choose_precision(torch.device("cpu")) in (torch.float16, torch.float32)
+    assert choose_precision(torch.device("cpu")) in (torch.float16, torch.bfloat16, torch.float32)
     assert choose_precision(torch.device("meta")) is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("half", "brain", "expected"),
+    [(0.9, 0.85, torch.float32), (0.5, 0.7, torch.float16), (2.0, 0.3, torch.bfloat16), (None, None, torch.float32)],
+)
+def test_the_fastest_precision_of_a_cpu_is_chosen(monkeypatch, half, brain, expected):
+    spent_s = {torch.float32: 1.0, torch.float16: half, torch.bfloat16: brain}
+
+    def measure(dtype):
+        if spent_s[dtype] is None:
+            raise RuntimeError("not implemented")
+        return spent_s[dtype]
+
+    monkeypatch.setattr(extractor, "_time_convolution", measure)
+    assert extractor._fastest_precision.__wrapped__() is expected
 
 
 def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
