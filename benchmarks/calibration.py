@@ -33,7 +33,7 @@ from hiero.engine import Video
 from hiero.engine.video_nodes import probable_steps
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
-from hiero.steps.grounding import MAX_OVERLAP
+from hiero.steps.grounding import same_moments
 from hiero.types import ANSWER_THRESHOLD, Match
 
 NUM_HITS = 5  # hits of a search that are judged
@@ -136,9 +136,7 @@ class StepValues:
 
     def at(self, match: Match) -> float:
         """The largest similarity of the steps at the moment of a match."""
-        starts_s, ends_s = self.spans_s.T
-        common_s = np.minimum(ends_s, match.end_s) - np.maximum(starts_s, match.start_s)
-        is_same = common_s >= MAX_OVERLAP * np.minimum(ends_s - starts_s, match.end_s - match.start_s) - 1e-6
+        (is_same,) = same_moments(np.array([[match.start_s, match.end_s]]), self.spans_s)
         return float(self.similarity[is_same].max())
 
 

@@ -22,11 +22,11 @@ from hiero.speech.evidence import (
 )
 from hiero.steps import calibration
 from hiero.steps.grounding import (
-    MAX_OVERLAP,
     TEMPERATURE,
     best_ordered_spans,
     distinct_spans,
     log_lift,
+    same_moments,
     span_means,
     span_peaks,
     span_sums,
@@ -415,9 +415,7 @@ def _sight_probability(
     num = len(video.spans)
     scores = rank_scores(video, queries, similarity, np.concatenate([video.spans, spans]))
     relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)
-    common = np.minimum(spans[:, None, 1], steps[:, 1]) - np.maximum(spans[:, None, 0], steps[:, 0])
-    shorter = np.minimum(np.diff(spans), np.diff(steps).T)
-    is_same = common >= MAX_OVERLAP * shorter  # (N, S)
+    is_same = same_moments(spans, steps)
     by_step = np.stack([np.where(is_same, row, 0.0).max(1) for row in probability])
     return probability.max(1, keepdims=True) * relative, by_step
 

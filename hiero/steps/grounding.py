@@ -140,6 +140,22 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int) -> list[int]
     return chosen
 
 
+def same_moments(spans: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Which steps [start, end), (S, 2), happen at each span, (N, 2), as (N, S).
+
+    Steps that are not longer than the span happen at it if most of them lies inside. Of those that
+    contain most of the span, only the shortest does: a longer one may show something elsewhere. The
+    steps cover the video.
+    """
+    common = np.minimum(spans[:, None, 1], steps[:, 1]) - np.maximum(spans[:, None, 0], steps[:, 0])
+    lengths = steps[:, 1] - steps[:, 0]
+    span_lengths = spans[:, 1:] - spans[:, :1]
+    is_inside = (lengths <= span_lengths) & (common >= MAX_OVERLAP * lengths)
+    contains = common >= MAX_OVERLAP * span_lengths
+    shortest = np.where(contains, lengths, np.inf).min(1, keepdims=True)
+    return np.asarray(is_inside | (contains & (lengths == shortest)))
+
+
 def align_in_order(similarity: np.ndarray, spacing_s: float = 1.0) -> list[tuple[int, int]]:
     """The best span for each text, in order and without overlap."""
     return best_ordered_spans(log_lift(similarity, TEMPERATURE), spacing_s)

@@ -26,3 +26,15 @@ def distinct_spans(spans: np.ndarray, scores: np.ndarray, num: int, max_overlap:
         if len(chosen) < num and all(share < max_overlap for share in shares):
             chosen.append(i)
     return chosen
+
+
+def same_moments(span: tuple[int, int], steps: list[tuple[int, int]]) -> list[bool]:
+    """One node at a time: steps mostly inside the span, and the shortest that contains most of it."""
+    nodes = set(range(*span))
+    common = [len(nodes & set(range(*step))) for step in steps]
+    lengths = [end - start for start, end in steps]
+    shortest = min((length for length, c in zip(lengths, common, strict=True) if 2 * c >= len(nodes)), default=0)
+    return [
+        (2 * c >= length <= len(nodes)) or (2 * c >= len(nodes) and length == shortest)
+        for length, c in zip(lengths, common, strict=True)
+    ]

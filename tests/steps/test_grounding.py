@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.grounding import MAX_IOU, MAX_OVERLAP, candidate_spans, distinct_spans, rank_spans, span_peaks
+from hiero.steps.grounding import (
+    MAX_IOU,
+    MAX_OVERLAP,
+    candidate_spans,
+    distinct_spans,
+    rank_spans,
+    same_moments,
+    span_peaks,
+)
 from tests.oracle import speech as oracle
 
 
@@ -84,6 +92,23 @@ def test_distinct_spans_as_one_by_one(rows, num, seed):
     spans = np.array([(start, min(20, start + length)) for start, length in rows])
     scores = np.random.default_rng(seed).permutation(len(spans)).astype(float)
     assert distinct_spans(spans, scores, num) == oracle.distinct_spans(spans, scores, num, MAX_OVERLAP)
+
+
+@given(
+    st.tuples(st.integers(0, 19), st.integers(1, 12)),
+    st.lists(st.tuples(st.integers(0, 19), st.integers(1, 20)), min_size=1, max_size=12),
+)
+def test_steps_at_the_same_moment_as_node_by_node(span, rows):
+    steps = [(start, start + length) for start, length in rows]
+    span = span[0], sum(span)
+    (is_same,) = same_moments(np.array([span]), np.array(steps))
+    assert is_same.tolist() == oracle.same_moments(span, steps)
+
+
+def test_a_long_step_says_nothing_about_each_of_its_moments():
+    steps = np.array([[0, 100], [0, 50], [50, 100], [0, 10], [10, 50], [50, 60], [60, 100]])
+    moments = same_moments(np.array([[0, 10], [12, 18], [45, 55], [40, 100]]), steps)
+    assert [np.flatnonzero(row).tolist() for row in moments] == [[3], [4], [5], [2, 5, 6]]
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 300), st.integers(0, 2**32 - 1))
