@@ -20,6 +20,7 @@ from hiero.speech.evidence import (
     speech_probability,
     strongest_evidence,
 )
+from hiero.speech.transcripts import Transcript
 from hiero.steps import calibration
 from hiero.steps.grounding import (
     TEMPERATURE,
@@ -157,7 +158,7 @@ class Video(VideoNodes):
         )
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
-        levels = [self._name(level, labels) for level in levels]
+        levels = self._name(levels, labels)
         files = self.shown_files if self.is_joined else ()
         nested = tuple(tuple(level) for level in levels)
         utterances = () if self.transcript is None else self.transcript.utterances
@@ -171,30 +172,38 @@ class Video(VideoNodes):
                 [s if s.is_named_by_person else replace(s, label=None, probability=None) for s in level]
                 for level in levels
             ]
-            levels = tuple(tuple(self._name(level, labels)) for level in unnamed)
+            levels = tuple(map(tuple, self._name(unnamed, labels)))
         speech = edits.speech if self.transcript is None else self.transcript.utterances
         files = self.shown_files if self.is_joined else ()
         return replace(edits, video=self.address, levels=levels, files=files, speech=speech)
 
-    def _name(self, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
+    def _name(self, levels: Sequence[Sequence[Step]], labels: Sequence[str] | None) -> list[list[Step]]:
         """Label steps that people have not named, by default with the vocabulary and the transcript."""
-        vocabulary = self.vocabulary if labels is None else list(labels)
-        if not vocabulary or not self.engine.has_text:
-            return list(level)
+        if not self.engine.has_text or not (self.vocabulary if labels is None else labels):
+            return [list(level) for level in levels]
+        named = [self._label(level, labels) for level in levels]
+        if self.pictures is not None:
+            named = _keep_common_names(named)
+        if labels is not None or not self.transcript:
+            return named
+        return [self._name_by_speech(level, self.transcript) for level in named]
+
+    def _label(self, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
         named = list(level)
         for i, ((label, probability),) in enumerate(self.likely_labels(level, labels, num=1)):
             is_free = not level[i].is_named_by_person and not level[i].background
             if is_free and is_probable_label(self, label, probability):
                 named[i] = replace(level[i], label=label, probability=probability)
-        if labels is not None or not self.transcript:
-            return named
+        return named
+
+    def _name_by_speech(self, level: Sequence[Step], transcript: Transcript) -> list[Step]:
         spans = self.level_spans(level)
 
         def compare(texts: Sequence[str]) -> np.ndarray:
             return self.name_similarity(self.similarity(texts), spans)
 
-        others = None if self.pictures is not None else compare(vocabulary)
-        return name_by_speech(named, self.transcript, compare, others)
+        others = None if self.pictures is not None else compare(self.vocabulary)
+        return name_by_speech(level, transcript, compare, others)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
@@ -310,6 +319,21 @@ class Video(VideoNodes):
         if last is None or last[0] != key or last[1] is not prototypes:
             last = self._last_similarity = key, prototypes, self.similarity(texts)
         return last[2]
+
+
+def _keep_common_names(levels: list[list[Step]]) -> list[list[Step]]:
+    """Remove names of coarse steps that most of their parts do not share: they describe only a moment."""
+    kept = levels[-1:]
+    for level in reversed(levels[:-1]):
+        parts = {step.id: step for step in kept[0]}
+        named = []
+        for step in level:
+            lengths_s = {part: parts[part].end_s - parts[part].start_s for part in step.children if part in parts}
+            shared_s = sum(length_s for part, length_s in lengths_s.items() if parts[part].label == step.label)
+            is_common = not lengths_s or 2 * shared_s > sum(lengths_s.values())
+            named.append(step if is_common or step.is_named_by_person else replace(step, label=None, probability=None))
+        kept.insert(0, named)
+    return kept
 
 
 def is_probable_label(video: VideoNodes, label: str, probability: float) -> bool:

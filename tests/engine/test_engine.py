@@ -379,3 +379,20 @@ def test_the_engine_is_decided_before_a_file_is_read(tmp_path, monkeypatch):
     assert engine_for(clip, tmp_path / "v.mp4") is clip
     with pytest.raises(InputError, match="400"):
         clip.read(features, cache=False)
+
+
+def test_a_coarse_step_has_a_name_that_most_of_it_shares():
+    def step(i, start_s, end_s, label, children=(), origin="model"):
+        probability = 0.9 if origin == "model" else None
+        return Step(i, start_s, end_s, 0, label=label, probability=probability, children=children, origin=origin)
+
+    fine = [step("2.0", 0, 7, "a"), step("2.1", 7, 12, "b"), step("2.2", 12, 16, "c"), step("2.3", 16, 20, None)]
+    middle = [step("1.0", 0, 12, "a", ("2.0", "2.1")), step("1.1", 12, 20, "c", ("2.2", "2.3"))]
+    coarse = [step("0.0", 0, 20, "a", ("1.0", "1.1"))]
+    levels = video_module._keep_common_names([coarse, middle, fine])
+    assert [[s.label for s in level] for level in levels] == [["a"], ["a", None], ["a", "b", "c", None]]
+    assert levels[1][1].probability is None
+    longer = [step("0.0", 0, 20, "c", ("1.0", "1.1"))]
+    assert video_module._keep_common_names([longer, middle, fine])[0][0].label is None
+    by_person = [step("0.0", 0, 20, "dinner", ("1.0", "1.1"), "person")]
+    assert video_module._keep_common_names([by_person, middle, fine])[0] == by_person
