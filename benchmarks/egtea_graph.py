@@ -29,10 +29,9 @@ import torch
 
 import hiero
 from benchmarks import egtea
-from benchmarks.words_score import RATE
+from benchmarks.words_score import equal_parts, step_f1
 from hiero.engine import Engine, Video
-from hiero.engine.video_nodes import FULL_WEIGHT_S, NODE_WEIGHT, PICTURE_WEIGHT
-from hiero.evaluation.metrics import procedure_scores
+from hiero.engine.video_nodes import NODE_WEIGHT, PICTURE_WEIGHT
 from hiero.model.ensemble import embed_features, load_model
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, centre_and_normalise, cut_steps
 
@@ -68,12 +67,7 @@ class Sample:
 
     def f1(self, starts_s: np.ndarray) -> float:
         """F1 of steps that begin at some times, in percent."""
-        times_s = np.arange(int(self.video.duration_s * RATE)) / RATE
-        truth = np.full(len(times_s), -1)
-        for i, (start_s, end_s) in enumerate(self.steps):
-            truth[(times_s >= start_s) & (times_s < end_s)] = i
-        found, inside = np.searchsorted(starts_s[1:], times_s, side="right"), truth >= 0
-        return 100 * procedure_scores(found[inside], truth[inside]).f1
+        return step_f1(starts_s, self.steps, self.video.duration_s)
 
     def cut(self, features: np.ndarray) -> float:
         """F1 of the best cut of features."""
@@ -109,8 +103,10 @@ def evidence(sample: Sample, model: torch.nn.Module) -> dict[str, np.ndarray]:
     pictures = video.segmentation_features[:, video.nodes.shape[1] :]  # the shipped model's nodes come first
     read = torch.from_numpy(features_of(video)).float()
     nodes = centre_and_normalise(embed_features(model, read, video.clock, [0])["projected0"].numpy(), MIN_NORM)
-    weight = min(1.0, video.duration_s / FULL_WEIGHT_S)
-    both = {f"pictures, new nodes × {w}": np.concatenate([weight * w * nodes, pictures], 1) for w in NODE_WEIGHTS}
+    both = {
+        f"pictures, new nodes × {w}": np.concatenate([video._model_weight * w * nodes, pictures], 1)
+        for w in NODE_WEIGHTS
+    }
     return {
         f"hiero steps (nodes × {NODE_WEIGHT}, pictures × {PICTURE_WEIGHT})": video.segmentation_features,
         "pictures alone": pictures,
@@ -127,8 +123,7 @@ def score(work: Path, clips: Path, folder: Path) -> None:
     rows: dict[str, dict[str, list[float]]] = {}
     for group, samples in groups.items():
         for sample in samples:
-            equal = np.arange(len(sample.steps)) * sample.video.duration_s / len(sample.steps)
-            values = {"equal parts": sample.f1(equal)}
+            values = {"equal parts": sample.f1(equal_parts(len(sample.steps), sample.video.duration_s))}
             values |= {name: sample.cut(features) for name, features in evidence(sample, model).items()}
             for name, value in values.items():
                 rows.setdefault(name, {}).setdefault(group, []).append(value)

@@ -16,7 +16,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,11 +99,11 @@ def judge(compare: Callable[[list[str]], np.ndarray], clips: Clips, chosen: np.n
     """
     labels = [(int(clips.verbs[i]), clips.nouns[i]) for i in chosen]
     names = sorted(set(labels))
-    rank = _rank(compare([write_text(*name) for name in names]), np.array([names.index(x) for x in labels]), 0)
+    rank = rank_of(compare([write_text(*name) for name in names]), np.array([names.index(x) for x in labels]), 0)
     out = {f"first of {len(names)} names": rank < 1, "among the first five": rank < 5}
     has_verb = np.array([i for i, (verb, _) in enumerate(labels) if verb])
     verbs = np.array([labels[i][0] - 1 for i in has_verb])
-    out["first of ten verbs"] = _rank(compare([write_text(v, ()) for v in VERBS])[:, has_verb], verbs, 0) < 1
+    out["first of ten verbs"] = rank_of(compare([write_text(v, ()) for v in VERBS])[:, has_verb], verbs, 0) < 1
     moved = [i for i, (verb, _) in enumerate(labels) if verb in (2, 6)]
     opened, closed = (compare([write_text(v, labels[i][1]) for i in moved]) for v in (2, 6))
     is_open = opened[range(len(moved)), moved] > closed[range(len(moved)), moved]
@@ -171,13 +171,13 @@ def coco_recall(reader: Reader, work: Path, pairs: Path) -> dict[str, np.ndarray
     sentences = words_data.read_texts(pairs / words_data.SOURCES["coco"].texts)
     prepared = normalise(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255, *IMAGENET)
     similarity = reader.read(prepared).similarity(encode_joint_texts([sentences[name][0] for name in names]))
-    rank = _rank(similarity, np.arange(len(names)), 1)
+    rank = rank_of(similarity, np.arange(len(names)), 1)
     return {"COCO R@1": rank < 1, "COCO R@5": rank < 5}
 
 
-def _rank(similarity: np.ndarray, truth: np.ndarray, axis: int) -> np.ndarray:
+def rank_of(similarity: np.ndarray, truth: Sequence[int] | np.ndarray, axis: int) -> np.ndarray:
     """How many are before the truth, along an axis."""
-    right = np.take_along_axis(similarity, np.expand_dims(truth, axis), axis)
+    right = np.take_along_axis(similarity, np.expand_dims(np.asarray(truth), axis), axis)
     return np.asarray((similarity > right).sum(axis))
 
 

@@ -145,16 +145,10 @@ def grounding(videos: dict[Path, Video], truth: dict[Path, list]) -> None:
         for (start, end, _), answer in zip(steps, video.ask([text for *_, text in steps]), strict=True):
             overlaps = [_iou((start, end), (match.start_s, match.end_s)) for match in answer.matches]
             hits.append([overlaps[0] >= MIN_IOU, max(overlaps) >= MIN_IOU])
-        samples = np.arange(int(video.duration_s * RATE)) / RATE
-        key_steps = np.zeros(len(samples), dtype=int)
-        for i, (start, end, _) in enumerate(steps):
-            key_steps[(samples >= start) & (samples < end)] = i + 1
         level = video.steps([len(steps)], labels=[]).levels[0]
-        cut = np.searchsorted([step.start_s for step in level], samples, side="right") - 1
-        equal = np.minimum(samples / video.duration_s * len(steps), len(steps) - 1).astype(int)
-        inside = key_steps > 0
-        f1, baseline = (100 * procedure_scores(x[inside], key_steps[inside] - 1).f1 for x in (cut, equal))
-        gains[path.stem] = (f1, baseline)
+        spans = [(start, end) for start, end, _ in steps]
+        cuts = np.array([step.start_s for step in level]), equal_parts(len(steps), video.duration_s)
+        gains[path.stem] = tuple(step_f1(starts_s, spans, video.duration_s) for starts_s in cuts)
     r1, r5 = 100 * np.mean(hits, axis=0)
     print(f"procedures, ask: R1@.3 {r1:.0f}, R5@.3 {r5:.0f} of {len(hits)} texts")
     print(
@@ -162,6 +156,21 @@ def grounding(videos: dict[Path, Video], truth: dict[Path, list]) -> None:
         end="",
     )
     print(f"mean gain {np.mean([a - b for a, b in gains.values()]):+.1f}")
+
+
+def equal_parts(num: int, duration_s: float) -> np.ndarray:
+    """When each of `num` equal parts of a video begins."""
+    return np.arange(num) * duration_s / num
+
+
+def step_f1(starts_s: np.ndarray, steps: Sequence[tuple[float, float]], duration_s: float) -> float:
+    """F1 in percent of steps that begin at some times, against true ones; seconds outside these do not count."""
+    times_s = np.arange(int(duration_s * RATE)) / RATE
+    truth = np.full(len(times_s), -1)
+    for i, (start_s, end_s) in enumerate(steps):
+        truth[(times_s >= start_s) & (times_s < end_s)] = i
+    found, inside = np.searchsorted(starts_s[1:], times_s, side="right"), truth >= 0
+    return 100 * procedure_scores(found[inside], truth[inside]).f1
 
 
 def presence(queries: list[tuple[Video, str]], seed: int = 0) -> None:

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import words_data
-from benchmarks.words_actions import DEVELOPMENT, FRAMES, HELD_OUT, VERBS, Clips, judge, write_text
+from benchmarks.words_actions import DEVELOPMENT, FRAMES, HELD_OUT, VERBS, Clips, judge, rank_of, write_text
 from benchmarks.words_data import NUM_FRAMES
 from hiero.backbones import dinov2
 from hiero.backbones.dinov2 import PictureHead, TwoLayers, VisionTransformer
@@ -719,7 +719,7 @@ class Tuning:
         pictures, texts = self.batches.pictures.pictures[:HELD_OUT], self.batches.pictures.texts[:HELD_OUT]
         seen = self.see_all(normalise(as_float(pictures), *IMAGENET))
         similarity = self.similarity([of_picture["caption"][0] for of_picture in texts], seen)
-        return recall({"coco": rank_of(similarity, range(len(texts)))}, (1, 5))
+        return recall({"coco": rank_of(similarity.cpu().numpy(), range(len(texts)), 1)}, (1, 5))
 
     def report_egtea(self) -> dict[str, float]:
         """What `judge` finds for the clips held out for choices."""
@@ -743,24 +743,19 @@ class Tuning:
         ranks = {}
         for group in ("chores", "kitchen"):
             similarity = self.similarity(told[group]["queries"], seen)
-            ranks[group] = rank_of(means(similarity, told[group]["clips"]), told[group]["owners"])
+            ranks[group] = rank_of(means(similarity, told[group]["clips"]).cpu().numpy(), told[group]["owners"], 1)
         of_steps = []
         for steps in told["procedures"]:
             similarity = self.similarity([text for *_, text in steps], seen)
             similarity = similarity - means(similarity, [(min(a for a, *_ in steps), max(b for _, b, _ in steps))])
-            of_steps.append(rank_of(means(similarity, [(a, b) for a, b, _ in steps]), range(len(steps))))
+            in_steps = means(similarity, [(a, b) for a, b, _ in steps])
+            of_steps.append(rank_of(in_steps.cpu().numpy(), range(len(steps)), 1))
         return recall({**ranks, "steps": np.concatenate(of_steps)}, (1, 3))
 
 
 def means(similarity: Tensor, spans: list[tuple[int, int]]) -> Tensor:
     """Means over spans of columns."""
     return torch.stack([similarity[:, start:end].mean(1) for start, end in spans], 1)
-
-
-def rank_of(similarity: Tensor, owners: list[int] | range) -> np.ndarray:
-    """How many columns are before the right one, for each row."""
-    right = similarity.gather(1, torch.tensor([*owners], device=similarity.device)[:, None])
-    return (similarity > right).sum(1).cpu().numpy()
 
 
 def recall(ranks: dict[str, np.ndarray], among: tuple[int, ...]) -> dict[str, float]:

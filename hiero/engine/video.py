@@ -202,7 +202,9 @@ class Video(VideoNodes):
         def compare(texts: Sequence[str]) -> np.ndarray:
             return self.name_similarity(self.similarity(texts), spans)
 
-        others = None if self.pictures is not None else compare(self.vocabulary)
+        others = None
+        if self.pictures is None:
+            others = self.name_similarity(self.cached_similarity(self.vocabulary), spans)
         return name_by_speech(level, transcript, compare, others)
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:

@@ -347,9 +347,8 @@ def _parts(spans: np.ndarray) -> np.ndarray:
 
     Parts of a span with fewer nodes overlap.
     """
-    lengths, i = np.diff(spans), np.arange(NUM_PARTS)
-    starts = spans[:, :1] + i * lengths // NUM_PARTS
-    ends = spans[:, :1] + np.maximum((i + 1) * lengths // NUM_PARTS, i * lengths // NUM_PARTS + 1)
+    edges = spans[:, :1] + np.arange(NUM_PARTS + 1) * np.diff(spans) // NUM_PARTS
+    starts, ends = edges[:, :-1], np.maximum(edges[:, 1:], edges[:, :-1] + 1)
     return np.stack([starts.ravel(), ends.ravel()], axis=1)
 
 

@@ -278,7 +278,7 @@ def test_development_clips_are_found_by_means_over_their_frames(monkeypatch, tmp
     monkeypatch.setattr(tuning, "similarity", lambda texts, seen: torch.tensor([rows[text] for text in texts]))
     found = {"chores1": 1.0, "chores3": 1.0, "kitchen1": 0.0, "kitchen3": 1.0, "steps1": 1.0, "steps3": 1.0}
     assert tuning.report_clips() == found
-    assert rank_of(torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), [2, 2]).tolist() == [2, 0]
+    assert rank_of(np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), [2, 2], 1).tolist() == [2, 0]
 
 
 def test_clip_is_read_out_of_its_file_with_8_bit_weights(tmp_path):
