@@ -11,21 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import words_data, words_train
+from benchmarks import words_data, words_networks, words_train
+from benchmarks.words_actions import rank_of
+from benchmarks.words_networks import Additions, Student, Teacher, TextNetwork
 from benchmarks.words_train import (
-    Additions,
     Batches,
     Files,
     Options,
-    Student,
-    Teacher,
-    TextNetwork,
     Tuning,
     contrast,
     crop,
     draw_text,
     imitate,
-    rank_of,
     texts_of,
 )
 from hiero.backbones import dinov2
@@ -75,9 +72,9 @@ def networks(minilm, monkeypatch):
         return tower.eval()
 
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    monkeypatch.setattr(words_train, "CLIP_CONFIG", {"patch_size": 56, "projection_dim": 512, **sizes})
-    monkeypatch.setattr(words_train, "read_clip", lambda file: {})
-    monkeypatch.setattr(words_train.weights, "get", lambda name: minilm)
+    monkeypatch.setattr(words_networks, "CLIP_CONFIG", {"patch_size": 56, "projection_dim": 512, **sizes})
+    monkeypatch.setattr(words_networks, "read_clip", lambda file: {})
+    monkeypatch.setattr(words_networks.weights, "get", lambda name: minilm)
     monkeypatch.setattr(dinov2, "load_tower", load_tower)
     monkeypatch.setattr(words_train, "HELD_OUT", 2)
     monkeypatch.setattr(words_train, "NUM_UNTOLD", 2)
@@ -231,7 +228,7 @@ def test_the_result_is_what_the_package_reads(networks, minilm, tmp_path):
 
     tower = dinov2.load_tower(Path())
     additions = dinov2.load_additions(result)
-    assert set(additions) == {f"blocks.0.{layer}" for layer in words_train.IMAGE_LAYERS}
+    assert set(additions) == {f"blocks.0.{layer}" for layer in words_networks.IMAGE_LAYERS}
     with torch.no_grad():
         pictures = torch.randn(2, 3, 224, 224)
         plain = tower(pictures)
@@ -295,7 +292,7 @@ def test_clip_is_read_out_of_its_file_with_8_bit_weights(tmp_path):
     node = onnx.helper.make_node("MatMulInteger", inputs, ["y"], "/visual_projection/MatMul_quant")
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "clip", [], [], initializers)), tmp_path / "clip")
-    found = words_train.read_clip(tmp_path / "clip")
+    found = words_networks.read_clip(tmp_path / "clip")
     assert set(found) == {"vision_model.pre_layrnorm.weight", "visual_projection.weight"}
     expected = 0.5 * (arrays["onnx::MatMul_1_quantized"].astype(np.float32).T - 120)
     np.testing.assert_array_equal(found["visual_projection.weight"].numpy(), expected)

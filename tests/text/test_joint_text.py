@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.words_train import TextNetwork, load_additions
+from benchmarks.words_networks import TextNetwork, load_additions
 from hiero.backbones.dinov2 import TwoLayers
 from hiero.engine.video_nodes import class_names, default_labels, rich_labels
 from hiero.errors import InputError
