@@ -42,11 +42,22 @@ VERBS: dict[int, list[tuple[str, str]]] = {
     4: [("cut", "cutting"), ("slice", "slicing"), ("chop", "chopping")],
     5: [("put", "putting"), ("put down", "putting down"), ("place", "placing")],
     6: [("close", "closing"), ("shut", "shutting")],
-    7: [("move around", "moving around"), ("move", "moving"), ("stir", "stirring")],
+    7: [("move around", "moving around"), ("move", "moving"), ("stir", "stirring"), ("mix", "mixing")],
     8: [("divide", "dividing"), ("pull apart", "pulling apart"), ("separate", "separating")],
     9: [("pour", "pouring")],
     10: [("transfer", "transferring"), ("move over", "moving over")],
 }
+# Of clips with any other verb, by a second table of labels that names it (`words_data.read_more_verbs`).
+MORE_VERBS: dict[int, list[tuple[str, str]]] = {
+    11: [("spread", "spreading")],
+    12: [("operate", "operating"), ("adjust", "adjusting")],
+    13: [("turn on", "turning on"), ("switch on", "switching on")],
+    14: [("turn off", "turning off"), ("switch off", "switching off")],
+    15: [("wash", "washing"), ("rinse", "rinsing")],
+    16: [("crack", "cracking"), ("break", "breaking")],
+    17: [("compress", "compressing"), ("press", "pressing")],
+}
+VERB_NUMBERS = {"mix": 7} | {words[0][0]: number for number, words in MORE_VERBS.items()}
 FRAMES = (1, 4)  # of the six that divide a clip into equal parts
 HELD_OUT = 1000  # pictures of COCO that nothing learned from, in the order of the pack
 BATCH_SIZE = 32
@@ -87,7 +98,8 @@ def write_text(verb: int, nouns: tuple[str, ...], random: np.random.Generator | 
         return things if random is None else ("{}", "a {}", "the {}")[random.integers(3)].format(things)
     if random is None:
         return f"{VERBS[verb][0][0]} the {things}"
-    word, doing = VERBS[verb][0 if random.random() < 0.6 else random.integers(len(VERBS[verb]))]
+    words = (VERBS | MORE_VERBS)[verb]
+    word, doing = words[0 if random.random() < 0.6 else random.integers(len(words))]
     forms = (f"{word} the {things}", f"{word} {things}", f"{doing} the {things}", f"a person is {doing} {things}")
     return forms[random.integers(len(forms))]
 

@@ -13,6 +13,7 @@ this goes into the project.
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import io
 import json
@@ -89,6 +90,9 @@ SOURCES = {
 }
 EGTEA_CLIPS = Source("tp6y30TP6Y30+dlcv2019_hw4", "db8419f2c973a99ea2982e659c71c9556e55a84a", "hw4_data/TrimmedVideos")
 EGTEA_VIDEOS = replace(EGTEA_CLIPS, path="hw4_data/FullLengthVideos/videos/train")
+EGTEA_VERBS = Source("fpv-iplab+rulstm", "57842b27d6264318be2cb0beb9e2f8c2819ad9bc", "RULSTM/data/egtea")
+VERB_FRAMES_PER_S = 30  # of the times in these tables
+SAME_CLIP = 0.8  # intersection over union of the times of a clip in both tables
 HOUSEHOLD = {  # with how many pictures are used of each
     Source("MiguelARD+DoorDetect-Dataset", "1db107fe1b808fc5712f898b35bde0976ba0c0af"): 2000,
     Source("IvonaTau+ikea", "6f316e3fecf8ce95069eaef5f2021405c536168a"): 3000,
@@ -97,6 +101,7 @@ HOUSEHOLD = {  # with how many pictures are used of each
     Source("GaeaStorm+Food-Detector", "ff1a49efb1b0bf20d43ef0280ed76d8848c3ae16"): 4000,
 }
 HOUSEHOLD_TEXTS = "household_texts.json"
+MORE_VERBS_FILE = "egtea_verbs.json"
 
 
 # Clones
@@ -252,8 +257,11 @@ def pack_egtea(packer: Packer) -> None:
     """Pack frames of the clips of EGTEA Gaze+, and every second frame of its videos for training; write the labels."""
     if not (repository := packer.find(EGTEA_CLIPS)):
         return
-    for part, labels in read_egtea_labels(repository).items():
-        (packer.work / f"egtea_gt_{part}.csv").write_text(labels)
+    labels = read_egtea_labels(repository)
+    for part, table in labels.items():
+        (packer.work / f"egtea_gt_{part}.csv").write_text(table)
+    if clone := packer.find(EGTEA_VERBS):
+        (packer.work / MORE_VERBS_FILE).write_text(json.dumps(read_more_verbs(clone, labels)))
     packer.write("egtea", repository, list_egtea_clips(repository), shrink_clip)
     videos: dict[str, list[Blob]] = {}
     for blob, path in list_files(repository, EGTEA_VIDEOS):
@@ -266,6 +274,28 @@ def pack_egtea(packer: Packer) -> None:
 def list_egtea_clips(repository: Path) -> list[Blob]:
     """(hash, file name) of each clip."""
     return [(blob, Path(path).name) for blob, path in list_files(repository, EGTEA_CLIPS) if path.endswith(".mp4")]
+
+
+def read_more_verbs(repository: Path, labels: dict[str, str]) -> dict[str, str]:
+    """The verbs of clips that the labels call "other", by the names of clips, out of a second table of labels."""
+    tables = dict(read_blobs(repository, list_files(repository, EGTEA_VERBS)))
+    text = {Path(path).stem: table.decode() for path, table in tables.items()}
+    rows = [row.split(", ") for row in text["actions"].splitlines()]
+    verbs = {int(number): name.split("_")[0].lower() for number, _, name in rows}
+    of_video: dict[str, list[tuple[float, float, str]]] = {}
+    for line in (text["training1"] + text["validation1"]).splitlines():
+        _, video, start, end, *_, action = line.split(",")
+        times_s = int(start) / VERB_FRAMES_PER_S, int(end) / VERB_FRAMES_PER_S
+        of_video.setdefault(video, []).append((*times_s, verbs[int(action)]))
+    out = {}
+    for table in labels.values():
+        for row in csv.DictReader(io.StringIO(table)):
+            start_s, end_s = (int(row[key]) / 1000 for key in ("Start_times", "End_times"))
+            for start, end, verb in of_video.get(row["Video_category"], []):
+                common_s = min(end, end_s) - max(start, start_s)
+                if row["Action_labels"] == "0" and common_s > SAME_CLIP * (max(end, end_s) - min(start, start_s)):
+                    out[row["Video_name"]] = verb
+    return out
 
 
 def read_egtea_labels(repository: Path) -> dict[str, str]:

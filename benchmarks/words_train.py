@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import words_data
-from benchmarks.words_actions import DEVELOPMENT, FRAMES, HELD_OUT, VERBS, Clips, judge, rank_of, write_text
+from benchmarks.words_actions import DEVELOPMENT, FRAMES, HELD_OUT, VERB_NUMBERS, VERBS, Clips, judge, rank_of, write_text
 from benchmarks.words_data import NUM_FRAMES
 from benchmarks.words_networks import IMAGE_RANK, MAX_SCALE, Student, Teacher, Vectors
 from hiero.backbones import dinov2
@@ -66,7 +66,6 @@ NUM_UNTOLD = 96  # pictures without texts in a step, and as many frames of whole
 FRAMES_OF_STEP = 2  # of a clip in a step
 SWAPS = 6  # texts with another verb or other nouns, for each clip
 NAME_SHARE, NOUNS_SHARE = 0.75, 0.12  # of texts of clips with verb and nouns, and with nouns alone
-CLIP_VIEW = 1  # of `words_data.make_view`: the least different one
 CLIP_CROP = 0.9  # of a frame, of which the view is a part
 
 RATES = {"head": 4e-4, "image": 4e-4, "text": 2e-4, "teacher": 1e-3}
@@ -95,6 +94,7 @@ class Options:
     batch: int = 1024
     clips: int = 256
     clip_weight: float = 0.5
+    clip_view: int = 1
     follow: float = 2.0
     rate: float = 1.0
     image_rank: int = IMAGE_RANK
@@ -208,6 +208,11 @@ class ClipFrames:
         self.frames = frames.unflatten(0, (-1, NUM_FRAMES))
         self.clips = Clips(tables, names)
         self.training = np.flatnonzero(np.isin(self.clips.parts, ["train", "dev"] if all_videos else ["train"]))
+        file = work / words_data.MORE_VERBS_FILE
+        more_verbs: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+        for i in self.training:
+            verb = more_verbs.get(names[i].rsplit("-F", 2)[0])
+            self.clips.verbs[i] = VERB_NUMBERS.get(verb, self.clips.verbs[i])
         self.noun_sets = sorted({self.clips.nouns[i] for i in self.training})
         self.by_video: dict[str, list[int]] = {}
         for i in self.training:
@@ -387,19 +392,21 @@ class Tuning:
         views = [words_data.make_view(pictures, drawn.view, self.generator)]
         clips = self.batches.clips
         if len(drawn.whole):
-            views.append(self._view_frames(self._rows(clips.whole, drawn.whole)))
+            views.append(self._view_frames(self._rows(clips.whole, drawn.whole), drawn.view))
         num_followed = sum(map(len, views))
         if drawn.clips is not None:
             each, of_clip = drawn.clips.rows * NUM_FRAMES, drawn.clips.frames.T
-            views.append(self._view_frames(self._rows(clips.frames.flatten(0, 1), (each + of_clip).flatten())))
+            rows = self._rows(clips.frames.flatten(0, 1), (each + of_clip).flatten())
+            views.append(self._view_frames(rows, drawn.view))
         images = torch.cat(views)
         return Seen(*self.student.see(images), self.teacher.see(images[:num_followed]))
 
     def _rows(self, pictures: Tensor, rows: np.ndarray) -> Tensor:
         return as_float(pictures[torch.from_numpy(rows).to(self.device)])
 
-    def _view_frames(self, frames: Tensor) -> Tensor:
-        return words_data.make_view(crop(frames, CLIP_CROP), CLIP_VIEW, self.generator)
+    def _view_frames(self, frames: Tensor, drawn: int) -> Tensor:
+        view = self.options.clip_view or 1 + drawn % (words_data.NUM_VIEWS - 1)
+        return words_data.make_view(crop(frames, CLIP_CROP), view, self.generator)
 
     def _logits(self, texts: Vectors, seen: Vectors) -> tuple[Tensor, Tensor, Tensor]:
         """Of wholes, of patches, and of both, (Q, N) each."""
