@@ -159,6 +159,7 @@ class HiERO(PretrainedModel):
     def configure(self, config: ModelConfig) -> None:
         """Change settings that do not affect the weights: `behaviour`, `threads_at_inference`, `kappa` …"""
         self.config = config
+        self.encoder.configure(config)
         self.decoder.configure(config)
 
     def forward(

@@ -114,10 +114,14 @@ class TemporalEncoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.radius_s = config.radius_s
+        self.configure(config)
         self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
         make_pooling: Pooling = load_plugin("hiero.poolings", config.pooling)
         self.poolings = nn.ModuleList(make_pooling(config) for _ in range(config.depth))
+
+    def configure(self, config: ModelConfig) -> None:
+        """Change settings that do not affect the weights."""
+        self.radius_s = config.radius_s
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""

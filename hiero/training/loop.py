@@ -97,10 +97,14 @@ class _LossMeter:
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.num_steps = 0
-        self.restart_clock()
-
-    def restart_clock(self) -> None:
         self.started_s = time.perf_counter()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Do something that is not training, such as validation: its time does not count."""
+        begun_s = time.perf_counter()
+        yield
+        self.started_s += time.perf_counter() - begun_s
 
     def add(self, losses: dict[str, Tensor]) -> None:
         # Sums stay on the device: reading them would wait for the GPU in every step.
@@ -194,13 +198,13 @@ class TrainingLoop(ABC):
                     self._report(meter, lr, write_scalar, on_report)
                     meter = _LossMeter()
                 if ends_epoch:
-                    self._validate(write_scalar, log)
-                    meter.restart_clock()  # validation is not training time
+                    with meter.stopped():
+                        self._validate(write_scalar, log)
                 self.stop = _any_process(self.fabric, self.stop)
                 if self.stop or time.perf_counter() - saved_s > self.save_every_s or is_last:
-                    self.save()
+                    with meter.stopped():
+                        self.save()
                     saved_s = time.perf_counter()
-                    meter.restart_clock()
                 if self.stop and not is_last:
                     raise TrainingStopped
 

@@ -308,3 +308,13 @@ def test_distances_of_stages_are_those_of_their_neighbours(length, spacing_s, ra
     network(torch.randn(1, length, 4), spacing_s=spacing_s, threads=cut)
     distances = [*network.encoder.distances(length, spacing_s), *network.decoder.distances(length, spacing_s)]
     assert [list(map(pytest.approx, row)) for row in distances] == seen
+
+
+def test_a_network_with_another_radius_is_as_if_it_was_built_with_it():
+    x, mask, times = random_videos([12], 0, irregular=False)
+    model = small_model()
+    before = model(x, mask, times)[0].features
+    model.configure(model.config.replace(radius_s=3.0))
+    expected = small_model(radius_s=3.0)(x, mask, times)[0].features
+    close(model(x, mask, times)[0].features, expected)
+    assert not torch.allclose(before, expected)

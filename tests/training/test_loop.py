@@ -18,6 +18,7 @@ from hiero.model.released import read_released
 from hiero.storage.files import load_tensors
 from hiero.text import encoders
 from hiero.text.encoders import load_text_encoder, locate_encoder
+from hiero.training import loop
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining, validate
 from hiero.training.loop import STATE_FILE, TrainingStopped
@@ -264,3 +265,13 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     run(tmp_path / "parts", stop_at=3)
     run(tmp_path / "parts", resume=True)
     assert same_state(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_time_of_saving_is_left_out_of_the_speed(monkeypatch):
+    now = iter([0.0, 2.0, 10.0, 12.0])  # begun, then saving from 2 to 10 s
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(now))
+    meter = loop._LossMeter()
+    meter.num_steps = 8
+    with meter.stopped():
+        pass
+    assert meter.steps_per_s() == 2.0
