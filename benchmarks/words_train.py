@@ -3,6 +3,7 @@
     python -m benchmarks.words_data pack WORK --clones CLONES --pairs PAIRS    (30 minutes on 2 cores)
     python -m benchmarks.words_train decode WORK    pictures as arrays (1 minute on 16 cores, 30 GB)
     python -m benchmarks.words_train tune WORK --pairs PAIRS --clip CLIP --start HEAD -o RESULT    (8 minutes on H200)
+    python -m benchmarks.words_train average RESULT... -o HEAD    mean of the weights of several runs
 
 DINOv2 and MiniLM learn by additions of low rank to their layers, beside the head that joins them.
 Each step has three parts:
@@ -37,12 +38,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import words_data
-from benchmarks.words_actions import DEVELOPMENT, FRAMES, HELD_OUT, VERB_NUMBERS, VERBS, Clips, judge, rank_of, write_text
+from benchmarks.words_actions import (
+    DEVELOPMENT,
+    FRAMES,
+    HELD_OUT,
+    VERB_NUMBERS,
+    VERBS,
+    Clips,
+    judge,
+    rank_of,
+    write_text,
+)
 from benchmarks.words_data import NUM_FRAMES
 from benchmarks.words_networks import IMAGE_RANK, MAX_SCALE, Student, Teacher, Vectors
 from hiero.backbones import dinov2
 from hiero.backbones.registry import IMAGENET, normalise
-from hiero.storage.files import save_arrays
+from hiero.storage.files import load_arrays, save_arrays
 from hiero.text.joint_text import PROMPTS
 
 KINDS = {  # of texts of a picture, with how often they are drawn
@@ -66,6 +77,7 @@ NUM_UNTOLD = 96  # pictures without texts in a step, and as many frames of whole
 FRAMES_OF_STEP = 2  # of a clip in a step
 SWAPS = 6  # texts with another verb or other nouns, for each clip
 NAME_SHARE, NOUNS_SHARE = 0.75, 0.12  # of texts of clips with verb and nouns, and with nouns alone
+CLIP_VIEW = 1  # of `words_data.make_view`: the least different one
 CLIP_CROP = 0.9  # of a frame, of which the view is a part
 
 RATES = {"head": 4e-4, "image": 4e-4, "text": 2e-4, "teacher": 1e-3}
@@ -94,7 +106,6 @@ class Options:
     batch: int = 1024
     clips: int = 256
     clip_weight: float = 0.5
-    clip_view: int = 1
     follow: float = 2.0
     rate: float = 1.0
     image_rank: int = IMAGE_RANK
@@ -392,21 +403,19 @@ class Tuning:
         views = [words_data.make_view(pictures, drawn.view, self.generator)]
         clips = self.batches.clips
         if len(drawn.whole):
-            views.append(self._view_frames(self._rows(clips.whole, drawn.whole), drawn.view))
+            views.append(self._view_frames(self._rows(clips.whole, drawn.whole)))
         num_followed = sum(map(len, views))
         if drawn.clips is not None:
             each, of_clip = drawn.clips.rows * NUM_FRAMES, drawn.clips.frames.T
-            rows = self._rows(clips.frames.flatten(0, 1), (each + of_clip).flatten())
-            views.append(self._view_frames(rows, drawn.view))
+            views.append(self._view_frames(self._rows(clips.frames.flatten(0, 1), (each + of_clip).flatten())))
         images = torch.cat(views)
         return Seen(*self.student.see(images), self.teacher.see(images[:num_followed]))
 
     def _rows(self, pictures: Tensor, rows: np.ndarray) -> Tensor:
         return as_float(pictures[torch.from_numpy(rows).to(self.device)])
 
-    def _view_frames(self, frames: Tensor, drawn: int) -> Tensor:
-        view = self.options.clip_view or 1 + drawn % (words_data.NUM_VIEWS - 1)
-        return words_data.make_view(crop(frames, CLIP_CROP), view, self.generator)
+    def _view_frames(self, frames: Tensor) -> Tensor:
+        return words_data.make_view(crop(frames, CLIP_CROP), CLIP_VIEW, self.generator)
 
     def _logits(self, texts: Vectors, seen: Vectors) -> tuple[Tensor, Tensor, Tensor]:
         """Of wholes, of patches, and of both, (Q, N) each."""
@@ -560,10 +569,21 @@ def recall(ranks: dict[str, np.ndarray], among: tuple[int, ...]) -> dict[str, fl
     return {f"{name}{k}": float((rank < k).mean()) for name, rank in ranks.items() for k in among}
 
 
+def average(files: list[Path], out: Path) -> None:
+    """Write the mean of the weights of several runs from one start. A file given twice counts twice."""
+    runs = [load_arrays(file) for file in files]
+    names = [name for name in runs[0] if not name.startswith("labels.")]
+    means = {name: np.mean([run[name].astype(np.float32) for run in runs], axis=0) for name in names}
+    save_arrays(out, {name: mean.astype(runs[0][name].dtype) for name, mean in means.items()})
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("decode").add_argument("work", type=Path)
+    mean = commands.add_parser("average")
+    mean.add_argument("runs", type=Path, nargs="+", metavar="RESULT")
+    mean.add_argument("-o", "--out", type=Path, required=True)
     tune = commands.add_parser("tune")
     tune.add_argument("work", type=Path)
     tune.add_argument("--pairs", type=Path, required=True)
@@ -589,12 +609,16 @@ def main() -> None:
     if args.command == "decode":
         decode(args.work)
         return
+    if args.command == "average":
+        average(args.runs, args.out)
+        return
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tuning = Tuning(Files(args.work, args.pairs, args.clip, args.start), options, device)
     if args.permissive_steps:
         tuning.train(args.permissive_steps, True, args.out.with_suffix(".permissive"))
-    tuning.train(args.steps, False, args.out)
+    if args.steps:
+        tuning.train(args.steps, False, args.out)
 
 
 if __name__ == "__main__":

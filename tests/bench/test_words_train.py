@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from torch import nn
 
 from benchmarks import words_data, words_networks, words_train
-from benchmarks.words_actions import rank_of
+from benchmarks.words_actions import rank_of, write_text
 from benchmarks.words_networks import Additions, Student, Teacher, TextNetwork
 from benchmarks.words_train import (
     Batches,
@@ -99,6 +101,7 @@ def files(tmp_path_factory):
     words_data.write_pack(work, "whole", iter(whole))
     (work / "egtea_gt_train.csv").write_text(LABELS)
     (work / "egtea_gt_valid.csv").write_text(LABELS.splitlines()[0] + "\n")
+    (work / words_data.MORE_VERBS_FILE).write_text(json.dumps({"OP02-R01-PastaSalad-5-6": "wash"}))
     texts = {
         "coco_captions": [f"coco{i}.jpg\ta person is holding a red cup\n" for i in range(7)],
         "coco_texts": ["coco7.jpg\ttag\tblue cup.\n", "coco7.jpg\tunknown kind\tx\n"],
@@ -174,6 +177,36 @@ def test_batches_leave_out_what_is_held_out(files, networks):
     assert len(batches.clips.whole) == 2
     every = Batches(files, Options(batch=4, clips=3, all_videos=True), DEVICE).clips
     assert [len(every.training), len(every.whole)] == [6, 4]
+
+
+def test_other_verbs_are_named_by_the_second_table(files):
+    clips = words_train.ClipFrames(files.work, False, DEVICE)
+    assert clips.clips.verbs.tolist() == [9, 4, 2, 15, 2, 4]
+    texts = {write_text(15, ("onion",), np.random.default_rng(i)) for i in range(30)}
+    assert {"wash the onion", "rinsing the onion"} <= texts
+
+
+def test_second_table_of_verbs(tmp_path, monkeypatch):
+    folder = tmp_path / "RULSTM" / "data" / "egtea"
+    folder.mkdir(parents=True)
+    (folder / "actions.csv").write_text("0, 0_0, Open_fridge\n1, 1_1, Turn on_faucet\n")
+    (folder / "training1.csv").write_text("1,OP01,30,60,1,1,1\n2,OP01,90,120,0,0,0\n")
+    (folder / "validation1.csv").write_text("3,OP02,30,60,1,1,1\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(words_data, "EGTEA_VERBS", replace(words_data.EGTEA_VERBS, commit="HEAD"))
+    header = "Video_name,Video_category,Start_times,End_times,Action_labels,Nouns\n"
+    rows = ["a,OP01,1010,2000,0,faucet", "b,OP01,3000,4000,2,fridge", "c,OP01,1500,3000,0,cup", "d,OP02,1000,2000,0,x"]
+    assert words_data.read_more_verbs(tmp_path, {"train": header + "\n".join(rows)}) == {"a": "turn on", "d": "turn on"}
+
+
+def test_the_mean_of_runs(tmp_path):
+    for name, value in (("a", 1.0), ("b", 3.0)):
+        save_arrays(tmp_path / name, {"x": np.full(2, value, np.float16), "labels.y": np.zeros(1)})
+    words_train.average([tmp_path / "a", tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    (mean,) = load_arrays(tmp_path / "mean").values()
+    assert (mean.dtype, np.round(mean.astype(float), 2).tolist()) == (np.float16, [1.67, 1.67])
 
 
 def test_swapped_texts_of_clips_are_wrong_or_ignored(files, networks):
