@@ -57,6 +57,7 @@ MORE_VERBS: dict[int, list[tuple[str, str]]] = {
     16: [("crack", "cracking"), ("break", "breaking")],
     17: [("compress", "compressing"), ("press", "pressing")],
 }
+WORDS_OF_VERBS = VERBS | MORE_VERBS
 VERB_NUMBERS = {"mix": 7} | {words[0][0]: number for number, words in MORE_VERBS.items()}
 FRAMES = (1, 4)  # of the six that divide a clip into equal parts
 HELD_OUT = 1000  # pictures of COCO that nothing learned from, in the order of the pack
@@ -97,8 +98,8 @@ def write_text(verb: int, nouns: tuple[str, ...], random: np.random.Generator | 
     if not verb:
         return things if random is None else ("{}", "a {}", "the {}")[random.integers(3)].format(things)
     if random is None:
-        return f"{VERBS[verb][0][0]} the {things}"
-    words = (VERBS | MORE_VERBS)[verb]
+        return f"{WORDS_OF_VERBS[verb][0][0]} the {things}"
+    words = WORDS_OF_VERBS[verb]
     word, doing = words[0 if random.random() < 0.6 else random.integers(len(words))]
     forms = (f"{word} the {things}", f"{word} {things}", f"{doing} the {things}", f"a person is {doing} {things}")
     return forms[random.integers(len(forms))]
@@ -113,7 +114,7 @@ def judge(compare: Callable[[list[str]], np.ndarray], clips: Clips, chosen: np.n
     names = sorted(set(labels))
     rank = rank_of(compare([write_text(*name) for name in names]), np.array([names.index(x) for x in labels]), 0)
     out = {f"first of {len(names)} names": rank < 1, "among the first five": rank < 5}
-    has_verb = np.array([i for i, (verb, _) in enumerate(labels) if verb])
+    has_verb = np.array([i for i, (verb, _) in enumerate(labels) if verb in VERBS])
     verbs = np.array([labels[i][0] - 1 for i in has_verb])
     out["first of ten verbs"] = rank_of(compare([write_text(v, ()) for v in VERBS])[:, has_verb], verbs, 0) < 1
     moved = [i for i, (verb, _) in enumerate(labels) if verb in (2, 6)]

@@ -254,7 +254,7 @@ def pack_household(packer: Packer, pairs: Path) -> None:
 
 
 def pack_egtea(packer: Packer) -> None:
-    """Pack frames of the clips of EGTEA Gaze+, and every second frame of its videos for training; write the labels."""
+    """Pack frames of the clips of EGTEA Gaze+ and of its videos for training; write the labels."""
     if not (repository := packer.find(EGTEA_CLIPS)):
         return
     labels = read_egtea_labels(repository)
@@ -267,7 +267,7 @@ def pack_egtea(packer: Packer) -> None:
     for blob, path in list_files(repository, EGTEA_VIDEOS):
         video, file = path.split("/")[-2:]
         videos.setdefault(video, []).append((blob, f"{video}/{file}"))
-    frames = [blob for video in videos.values() for blob in sorted(video, key=lambda blob: blob[1])[::2]]
+    frames = [blob for video in videos.values() for blob in sorted(video, key=lambda blob: blob[1])]
     packer.write("whole", repository, frames, shrink_picture)
 
 
