@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shlex
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def make_table(
         raise InputError(f"unknown table {name}; choose one of {', '.join(table_names())}")
     definition = definitions()["tables"][name]
     columns = definition["columns"]
-    result = TableResult(name, Table(definition["title"], [], list(definition.get("notes", []))))
+    notes = [_name_folders(note, data, models) for note in definition.get("notes", [])]
+    result = TableResult(name, Table(definition["title"], [], notes))
     for entry in definition["rows"]:
         published = {c: float(v) for c, v in zip(columns, entry["published"], strict=True) if not math.isnan(v)}
         if published:
@@ -126,12 +128,12 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
     if run["model"] == RAW and weights.find(text_tower(run)) is None:
         result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
         return []
+    sources = _needed(run, data, models)
     if not seeds:
-        needed = _needed(run, data, models)
-        result.wanted += [f"{path}: {source}" for path, source in needed.items() if not path.exists()]
+        result.wanted += [f"{path}: {source}" for path, source in sources.items() if not path.exists()]
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
-    reports = (_read_or_run(run, group, data, runs, result, log) for group in groups)
+    reports = (_read_or_run(run, group, data, runs, sources, result, log) for group in groups)
     return [report for report in reports if report is not None]
 
 
@@ -146,13 +148,15 @@ def seed_folders(models: Path, name: str) -> list[Path]:
     return seeds or ([models / name] if (models / name).is_dir() else [])
 
 
-def _read_or_run(run: Run, models: list[Path], data: Path, runs: Path, result: TableResult, log: Log) -> Report | None:
+def _read_or_run(
+    run: Run, models: list[Path], data: Path, runs: Path, sources: dict[Path, str], result: TableResult, log: Log
+) -> Report | None:
     """The report of one run; None if its data is missing."""
     arguments, needed = run_arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
         if absent := [path for path in needed if not path.exists()]:
-            result.wanted += [f"{path}: {needed[path]}" for path in absent]
+            result.wanted += [f"{path}: {sources[path]}" for path in absent]
             return None
         # In its own process, so that the report records the command.
         _run_hiero([*run_command(run), *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
@@ -190,7 +194,7 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
             source = "enriched"
         files += [option, str(path)]
         text: str = definitions()["sources"][source]
-        needed[path] = text.format(backbone=backbone, plain=plain).replace("DATA", str(data))
+        needed[path] = text.format(backbone=backbone, plain=plain)
     if run["eval"] == "head":
         return [*map(str, models), *files], needed
     arguments = [*files, "--model", str(models[0])]
@@ -270,8 +274,15 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
         command = definitions()["models"][run["model"]]
         address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
-        needed = {folders[0]: command.replace("MODELS", str(models)).replace("DATA", str(data)) + address}
-    return needed | run_arguments(run, [models / run["model"]], data)[1]
+        needed = {folders[0]: command + address}
+    needed |= run_arguments(run, [models / run["model"]], data)[1]
+    return {path: _name_folders(source, data, models) for path, source in needed.items()}
+
+
+def _name_folders(text: str, data: Path, models: Path) -> str:
+    """A text of tables.toml with the folders that it means by DATA and MODELS."""
+    folders = {"DATA": str(data), "MODELS": str(models)}
+    return re.sub(r"\b(DATA|MODELS)\b(?=/)", lambda match: folders[match[0]], text)
 
 
 def _describe(path: Path) -> str:

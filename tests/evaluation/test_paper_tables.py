@@ -40,6 +40,8 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
             continue
         assert any("hiero import-checkpoint" in line or "train" in line for line in result.wanted)
         assert any(str(tmp_path / "data") in line for line in result.wanted)
+        told = [*result.wanted, *result.table.notes]
+        assert not any(f" {folder}/" in line for line in told for folder in ("DATA", "MODELS"))
     with pytest.raises(InputError, match="choose one of mcq"):
         make_table("nine", tmp_path, tmp_path, tmp_path)
 
