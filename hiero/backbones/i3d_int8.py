@@ -1,4 +1,4 @@
-"""I3D with 8-bit integers for CPUs: an ONNX graph for onnxruntime, about twice as fast as half precision.
+"""I3D with 8-bit integers for CPUs: an ONNX graph for onnxruntime, on ARM about twice as fast as half precision.
 
 Every channel of every layer has its own scale, which is not learned from data. Batch normalisation
 gives each channel a mean β and a deviation of 1 over the training videos, so that β + RANGE covers

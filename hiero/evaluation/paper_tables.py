@@ -94,7 +94,8 @@ def make_table(
 
 def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Log = lambda _: None) -> None:
     """Train missing seeds of a model, NAME-seed0 …, by its command in tables.toml."""
-    command = definitions()["models"][name].replace(" --set seed=0", "").replace("DATA", str(data)).split()
+    words = definitions()["models"][name].replace(" --set seed=0", "").split()
+    command = [_name_folders(word, data, models) for word in words]
     if command[1] == "import-checkpoint":  # nothing to train
         return
     out = command.index("-o") + 1
@@ -128,12 +129,12 @@ def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult
     if run["model"] == RAW and weights.find(text_tower(run)) is None:
         result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
         return []
-    sources = _needed(run, data, models)
+    missing = [f"{path}: {source}" for path, source in _needed(run, data, models).items() if not path.exists()]
     if not seeds:
-        result.wanted += [f"{path}: {source}" for path, source in sources.items() if not path.exists()]
+        result.wanted += missing
         return []
     groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
-    reports = (_read_or_run(run, group, data, runs, sources, result, log) for group in groups)
+    reports = (_read_or_run(run, group, data, runs, missing, result, log) for group in groups)
     return [report for report in reports if report is not None]
 
 
@@ -149,14 +150,14 @@ def seed_folders(models: Path, name: str) -> list[Path]:
 
 
 def _read_or_run(
-    run: Run, models: list[Path], data: Path, runs: Path, sources: dict[Path, str], result: TableResult, log: Log
+    run: Run, models: list[Path], data: Path, runs: Path, missing: list[str], result: TableResult, log: Log
 ) -> Report | None:
     """The report of one run; None if its data is missing."""
-    arguments, needed = run_arguments(run, models, data)
+    arguments, _ = run_arguments(run, models, data)
     file = report_file(run, models, arguments, runs)
     if not file.is_file():
-        if absent := [path for path in needed if not path.exists()]:
-            result.wanted += [f"{path}: {sources[path]}" for path in absent]
+        if missing:
+            result.wanted += missing
             return None
         # In its own process, so that the report records the command.
         _run_hiero([*run_command(run), *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
@@ -180,7 +181,7 @@ def run_command(run: Run) -> list[str]:
 
 
 def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], dict[Path, str]]:
-    """The arguments of `hiero eval`, and its input files, each with its source."""
+    """The arguments of `hiero eval`, and its input files, each with its source in terms of DATA and MODELS."""
     backbone: str = run["backbone"]
     plain = backbone.removeprefix(ENRICHED)
     benchmark = f"head-{run['data']}" if run["eval"] == "head" else run["eval"]
@@ -193,8 +194,7 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
         if source == "ego4d" and plain != backbone:
             source = "enriched"
         files += [option, str(path)]
-        text: str = definitions()["sources"][source]
-        needed[path] = text.format(backbone=backbone, plain=plain)
+        needed[path] = definitions()["sources"][source].format(backbone=backbone, plain=plain)
     if run["eval"] == "head":
         return [*map(str, models), *files], needed
     arguments = [*files, "--model", str(models[0])]
