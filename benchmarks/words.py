@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import words_data
+from benchmarks import words_texts
 from benchmarks.words_score import score
 from hiero.engine.video_nodes import class_names, default_labels, rich_labels
 from hiero.storage import weights
@@ -102,7 +102,7 @@ def main() -> None:
     elif args.command == "template":
         write_template()
     elif args.command == "phrases":
-        print("\n".join(words_data.unheard_phrases(rich_labels(), sorted(args.texts.glob("*.gz")))))
+        print("\n".join(words_texts.unheard_phrases(rich_labels(), sorted(args.texts.glob("*.gz")))))
     else:
         with tempfile.TemporaryDirectory() as folder:
             score(args.clips, Path(folder))

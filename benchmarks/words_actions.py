@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks import words_data
+from benchmarks import words_data, words_texts
 from hiero.backbones import dinov2
 from hiero.backbones.registry import IMAGENET, normalise
 from hiero.engine.embedder import PICTURES
@@ -181,7 +181,7 @@ def score(clones: Path, part: str, work: Path, pairs: Path | None = None) -> dic
 def coco_recall(reader: Reader, work: Path, pairs: Path) -> dict[str, np.ndarray]:
     """Whether the first sentence of each held-out picture finds it among all."""
     names, pictures = words_data.read_pictures(work, "coco", HELD_OUT)
-    sentences = words_data.read_texts(pairs / words_data.SOURCES["coco"].texts)
+    sentences = words_texts.read_texts(pairs / words_data.SOURCES["coco"].texts)
     prepared = normalise(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255, *IMAGENET)
     similarity = reader.read(prepared).similarity(encode_joint_texts([sentences[name][0] for name in names]))
     rank = rank_of(similarity, np.arange(len(names)), 1)

@@ -1,9 +1,9 @@
-"""Pictures, clips and texts for `benchmarks.words_train`: out of clones of their repositories, into packs.
+"""Pictures and clips for `benchmarks.words_train`: out of clones of their repositories, into packs.
 
     python -m benchmarks.words_data pack WORK --clones CLONES --pairs PAIRS [--dev CLIPS]    (30 minutes on 2 cores)
 
-CLONES holds a clone owner+name/repo of each repository below, PAIRS the texts, and CLIPS the videos
-of `benchmarks.words score`. A source without a clone is left out.
+CLONES holds a clone owner+name/repo of each repository below, PAIRS the texts (see `benchmarks.words_texts`),
+and CLIPS the videos of `benchmarks.words score`. A source without a clone is left out.
 
 Pictures are squashed to squares and packed as WebP, which loses what a video codec loses. A pack is
 a file of pictures one after the other, beside a .json with [name, offset, size] of each. Nothing of
@@ -19,12 +19,10 @@ import io
 import json
 import math
 import multiprocessing
-import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.words_score import CAPTIONS
+from benchmarks.words_texts import read_texts
 from hiero.backbones import dinov2
 from hiero.backbones.registry import IMAGENET, normalise
 
@@ -43,6 +42,7 @@ CLIP_SIZE = (288, 216)  # of frames of EGTEA Gaze+, which are 4:3
 QUALITY = 40  # of WebP
 PACK_BYTES = 54 * 2**20
 NUM_FRAMES = 6  # of a clip
+NUM_VIEWS = 5  # of `make_view`
 IN_MEMORY = 512  # files that are read ahead
 Blob = tuple[str, str]  # the hash of a file and its name
 
@@ -263,11 +263,7 @@ def pack_egtea(packer: Packer) -> None:
     if clone := packer.find(EGTEA_VERBS):
         (packer.work / MORE_VERBS_FILE).write_text(json.dumps(read_more_verbs(clone, labels)))
     packer.write("egtea", repository, list_egtea_clips(repository), shrink_clip)
-    videos: dict[str, list[Blob]] = {}
-    for blob, path in list_files(repository, EGTEA_VIDEOS):
-        video, file = path.split("/")[-2:]
-        videos.setdefault(video, []).append((blob, f"{video}/{file}"))
-    frames = [blob for video in videos.values() for blob in sorted(video, key=lambda blob: blob[1])]
+    frames = [(blob, "/".join(path.split("/")[-2:])) for blob, path in list_files(repository, EGTEA_VIDEOS)]
     packer.write("whole", repository, frames, shrink_picture)
 
 
@@ -288,13 +284,13 @@ def read_more_verbs(repository: Path, labels: dict[str, str]) -> dict[str, str]:
         times_s = int(start) / VERB_FRAMES_PER_S, int(end) / VERB_FRAMES_PER_S
         of_video.setdefault(video, []).append((*times_s, verbs[int(action)]))
     out = {}
-    for table in labels.values():
-        for row in csv.DictReader(io.StringIO(table)):
-            start_s, end_s = (int(row[key]) / 1000 for key in ("Start_times", "End_times"))
-            for start, end, verb in of_video.get(row["Video_category"], []):
-                common_s = min(end, end_s) - max(start, start_s)
-                if row["Action_labels"] == "0" and common_s > SAME_CLIP * (max(end, end_s) - min(start, start_s)):
-                    out[row["Video_name"]] = verb
+    rows_of_clips = (row for table in labels.values() for row in csv.DictReader(io.StringIO(table)))
+    for row in (row for row in rows_of_clips if row["Action_labels"] == "0"):
+        start_s, end_s = (int(row[key]) / 1000 for key in ("Start_times", "End_times"))
+        for start, end, verb in of_video.get(row["Video_category"], []):
+            common_s, both_s = min(end, end_s) - max(start, start_s), max(end, end_s) - min(start, start_s)
+            if common_s > SAME_CLIP * both_s:
+                out[row["Video_name"]] = verb
     return out
 
 
@@ -459,203 +455,6 @@ def make_view(pictures: Tensor, view: int, generator: torch.Generator) -> Tensor
         noise = torch.randn(pictures.shape, generator=generator, device=pictures.device)
         pictures = (pictures + 0.03 * (draw(0, 1, 1, 1, 1) < 0.5) * noise).clamp(0, 1)
     return normalise(pictures, *IMAGENET)
-
-
-# Texts
-
-# Words that look like verbs in -ing and are none; where phrases end; heads of phrases that say nothing.
-NO_VERBS = frozenset(
-    [
-        "thing",
-        "something",
-        "anything",
-        "everything",
-        "nothing",
-        "ceiling",
-        "building",
-        "clothing",
-        "evening",
-        "morning",
-        "during",
-        "king",
-        "ring",
-        "string",
-        "wing",
-        "spring",
-        "railing",
-        "wedding",
-        "bedding",
-        "lighting",
-        "dining",
-        "living",
-        "swing",
-        "sling",
-        "awning",
-        "siding",
-        "flooring",
-        "icing",
-        "pudding",
-        "stuffing",
-        "topping",
-        "being",
-        "having",
-        "parking",
-        "skiing",
-        "surfing",
-        "earring",
-        "dressing",
-        "setting",
-    ]
-)
-PHRASE_ENDS = frozenset(
-    [
-        "in",
-        "on",
-        "at",
-        "with",
-        "of",
-        "by",
-        "near",
-        "from",
-        "for",
-        "over",
-        "under",
-        "behind",
-        "while",
-        "as",
-        "to",
-        "and",
-        "into",
-        "onto",
-        "next",
-        "front",
-        "beside",
-        "between",
-        "that",
-        "which",
-        "who",
-        "is",
-        "are",
-        "has",
-    ]
-)
-VAGUE = frozenset(
-    [
-        "man",
-        "woman",
-        "person",
-        "people",
-        "boy",
-        "girl",
-        "child",
-        "kid",
-        "men",
-        "women",
-        "someone",
-        "guy",
-        "lady",
-        "group",
-        "couple",
-        "player",
-        "picture",
-        "photo",
-        "image",
-        "close",
-        "view",
-        "bunch",
-        "pair",
-        "lot",
-        "front",
-        "top",
-        "side",
-        "back",
-        "it",
-        "one",
-        "other",
-    ]
-)
-ARTICLES = frozenset(["a", "an", "the", "some", "two", "three", "his", "her", "their", "several", "many"])
-CLAUSE_STARTS = frozenset(["while", "that", "which", "who", "as", "and"])
-MAX_WORDS = 8  # of a phrase that begins with a verb
-MAX_NOUNS = 3  # words of a phrase after an article
-NUM_VIEWS = 5  # of `make_view`
-PROMPTS = ("{}", "a photo of a {}", "a {} on a table", "there is a {}", "someone holding a {}", "a person using a {}")
-
-
-@cache
-def read_texts(path: Path) -> dict[str, list[str]]:
-    """The sentences of each picture."""
-    out: dict[str, list[str]] = {}
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            name, _, text = line.rstrip("\n").partition("\t")
-            if text := text.strip().rstrip(" .").strip():
-                out.setdefault(name, []).append(text)
-    return out
-
-
-def phrases(sentence: str) -> tuple[list[str], list[str]]:
-    """What a sentence says in few words, as questions do: phrases from a verb in -ing on, and nouns
-    after an article.
-    """
-    words = re.findall(r"[a-z']+", sentence.lower())
-
-    def is_verb(word: str) -> bool:
-        return word.endswith("ing") and len(word) > 4 and word not in NO_VERBS
-
-    doings, things = [], []
-    for i, word in enumerate(words):
-        if is_verb(word):
-            end = i + 1
-            while end < len(words) and end - i < MAX_WORDS and words[end] not in CLAUSE_STARTS:
-                if is_verb(words[end]) and end > i + 1:
-                    break
-                end += 1
-            if end - i >= 2:
-                doings.append(" ".join(words[i:end]))
-        if word in ARTICLES:
-            end = i + 1
-            while (
-                end < len(words)
-                and end - i <= MAX_NOUNS
-                and words[end] not in PHRASE_ENDS | ARTICLES
-                and not is_verb(words[end])
-            ):
-                end += 1
-            if end > i + 1 and words[end - 1] not in VAGUE:
-                things.append(" ".join(words[i + 1 : end]))
-    return doings, things
-
-
-def texts_of_picture(source: str, sentences: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Sentences, phrases with a verb, phrases without."""
-    if source == "stanford40":
-        return sentences, [sentence.removeprefix("a person ") for sentence in sentences[:1]], []
-    if source == "grocery":
-        return sentences, [], [s.removeprefix("a photo of ").removesuffix(" in a grocery store") for s in sentences[:1]]
-    by_sentence = [phrases(sentence) for sentence in sentences]
-    return sentences, [p for doings, _ in by_sentence for p in doings], [p for _, things in by_sentence for p in things]
-
-
-def unheard_phrases(phrases: list[str], files: list[Path]) -> list[str]:
-    """Phrases whose verb and last word are never in one line of compressed text files: they may be nonsense."""
-
-    def stem(word: str) -> str:
-        return re.sub(r"(es|s|e)$", "", word)
-
-    wanted: dict[str, set[tuple[str, str]]] = {}
-    for phrase in phrases:
-        words = phrase.lower().split()
-        wanted.setdefault(stem(words[-1]), set()).add((stem(words[0]), phrase))
-    heard: set[str] = set()
-    for file in files:
-        with gzip.open(file, "rt") as lines:
-            for line in lines:
-                stems = {stem(word) for word in re.findall(r"[a-z]+", line.lower())}
-                for thing in stems & wanted.keys():
-                    pairs = wanted[thing]
-                    heard |= {phrase for verb, phrase in pairs if any(word.startswith(verb) for word in stems)}
-    return [phrase for phrase in phrases if phrase not in heard]
 
 
 def main() -> None:

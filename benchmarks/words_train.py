@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import words_data
+from benchmarks import words_data, words_texts
 from benchmarks.words_actions import (
     DEVELOPMENT,
     FRAMES,
@@ -133,14 +133,14 @@ def texts_of(source: str, files: Files) -> dict[str, dict[str, list[str]]]:
     if source == "household":
         labels_of = json.loads((files.work / words_data.HOUSEHOLD_TEXTS).read_text())
         return {
-            name: {"thing": [prompt.format(label) for label in labels for prompt in words_data.PROMPTS]}
+            name: {"thing": [prompt.format(label) for label in labels for prompt in words_texts.PROMPTS]}
             for name, labels in labels_of.items()
         }
     of_coco = source.startswith("coco")
     name = "coco" if of_coco else source
     out: dict[str, dict[str, list[str]]] = {}
-    for picture, sentences in words_data.read_texts(files.pairs / words_data.SOURCES[name].texts).items():
-        told, doings, things = words_data.texts_of_picture(name, sentences)
+    for picture, sentences in words_texts.read_texts(files.pairs / words_data.SOURCES[name].texts).items():
+        told, doings, things = words_texts.texts_of_picture(name, sentences)
         out[picture] = {"caption": list(told), "phrase": doings, "thing": things}
     if of_coco:
         with gzip.open(files.pairs / "coco_texts.tsv.gz", "rt") as lines:

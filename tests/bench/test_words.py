@@ -19,11 +19,9 @@ from benchmarks.words_data import (
     Packer,
     Source,
     make_view,
-    phrases,
     read_pictures,
-    texts_of_picture,
-    unheard_phrases,
 )
+from benchmarks.words_texts import phrases, texts_of_picture, unheard_phrases
 
 av = pytest.importorskip("av")
 Image = pytest.importorskip("PIL.Image")

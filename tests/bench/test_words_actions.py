@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import words_actions, words_data
+from benchmarks import words_actions, words_data, words_texts
 from benchmarks.words_actions import VERBS, Clips, judge, read_clips, write_text
 from hiero.steps.similarity import PictureEvidence
 
@@ -108,7 +108,7 @@ def test_a_score_is_the_mean_of_two_frames_and_adds_coco_with_texts(monkeypatch,
     monkeypatch.setattr(words_actions, "normalise", lambda pictures, mean, deviation: 255 * pictures)
     pictures = np.array([3, 4], np.uint8)[:, None, None, None].repeat(3, axis=3)
     monkeypatch.setattr(words_data, "read_pictures", lambda work, name, num: (["1.jpg", "2.jpg"], pictures))
-    monkeypatch.setattr(words_data, "read_texts", lambda path: {"1.jpg": ["a dog"], "2.jpg": ["a dog", "a cat"]})
+    monkeypatch.setattr(words_texts, "read_texts", lambda path: {"1.jpg": ["a dog"], "2.jpg": ["a dog", "a cat"]})
     out = words_actions.score(Path("clones"), "dev", Path("work"), Path("pairs"))
     assert out["COCO R@1"][0] == 50.0
     assert out["COCO R@5"][0] == 100.0
