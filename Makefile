@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,export,figures,ray,remote,serve,speech,dev,docs]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[video,text,train,export,figures,ray,remote,serve,dev,docs]"
 	touch $(READY)
 
 demo: setup

@@ -44,8 +44,9 @@ def read_jumping_times(folder: Path, rng: random.Random) -> None:
 
 def watch_file(folder: Path, rng: random.Random) -> None:
     """A damaged recording that is still being written is read to its end, or refused."""
-    from hiero.decoding.decode import Sampling, read_segments
     from hiero.sources.live_source import open_live_source
+
+    from hiero.decoding.decode import Sampling, read_segments
 
     suffix = rng.choice(("ts", "mkv", "mp4", "avi"))
     path = folder / f"v.{suffix}"
@@ -61,9 +62,9 @@ def watch_file(folder: Path, rng: random.Random) -> None:
 def read_recording(folder: Path, rng: random.Random) -> None:
     """A damaged log of `hiero watch` is read without its damaged windows, or refused; it can be begun again."""
     import torch
+    from hiero.extraction.feature_log import FeatureLog, LogHeader, load_recording
 
     from hiero.extraction.extractor import Thumbnail
-    from hiero.extraction.feature_log import FeatureLog, LogHeader, load_recording
 
     path = folder / "recording.features"
     header = LogHeader(("i3d-k400",), 2, 1.0, "camera")

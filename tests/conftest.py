@@ -32,7 +32,6 @@ HOME = pytest.StashKey[Path]()
 # Modules of many seconds begin first, so that none is left alone at the end; before all those that
 # wait more than compute.
 LONG_MODULES = (
-    "engine/test_live.py",
     "engine/test_photographs.py",
     "extraction/test_collection.py",
     "browser/test_video.py",
@@ -41,12 +40,10 @@ LONG_MODULES = (
     "browser/test_page.py",
     "engine/test_engine.py",
     "serve/test_server.py",
-    "sources/test_live_source.py",
     "corpus/test_s3.py",
     "serve/test_ray_reader.py",
     "bench/test_hostile.py",
     "evaluation/test_case_processes.py",
-    "cli/test_watch.py",
     "storage/test_weights.py",
     "training/test_processes.py",
     "test_package.py",

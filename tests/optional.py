@@ -16,7 +16,6 @@ from hiero.storage import weights
 
 PROGRAMS = {  # by their package of the system; the first of several names that is installed is used
     "chromium-headless-shell": ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"),
-    "espeak-ng": ("espeak-ng",),
     "nginx-light": ("nginx",),
     "caddy": ("caddy",),
     "openssl": ("openssl",),

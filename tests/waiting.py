@@ -1,9 +1,12 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for what another thread or process does, and ports for programs that must be told one."""
 
 from __future__ import annotations
 
+import random
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 PATIENCE_S = 300.0  # for what takes a second on an idle machine: tests must also pass on a busy one
 
@@ -14,3 +17,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s, "it never came"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A free port below those that the system hands out, so that no connection of another test gets it in between."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

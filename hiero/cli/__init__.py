@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+from typing import Any
 
 from cyclopts import App, Group, Parameter
 
@@ -28,7 +29,6 @@ from hiero.cli import (
     serve,
     steps,
     tables,
-    watch,
 )
 from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
@@ -44,8 +44,8 @@ app = App(
     default_parameter=Parameter(show_default=lambda default: None if default is False or default == "" else default),
     suppress_keyboard_interrupt=False,
 )
-GROUPS = {
-    "Videos": (steps.steps, ask.ask, ask.label, watch.watch, corrections.import_steps, corrections.push_steps),
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "Videos": (steps.steps, ask.ask, ask.label, corrections.import_steps),
     "Collections": (corpus.index, corpus.search, corpus.app, report.report),
     "Models": (
         corrections.adapt,

@@ -105,7 +105,7 @@ class VideoOptions:
     no_transcript
         Ignore transcripts next to the videos.
     speech
-        Transcribe videos that have no transcript, with faster-whisper or pocketsphinx.
+        Transcribe videos that have no transcript, with faster-whisper.
     no_edits
         Ignore the corrections that people made to the steps of the videos.
     """

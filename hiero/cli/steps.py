@@ -34,7 +34,7 @@ class StepOptions:
         several videos gets a subfolder.
     export
         Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
-        activitynet, labelstudio, fiftyone, cvat, via, coco, a plug-in, or all. Repeatable.
+        activitynet, labelstudio, fiftyone, a plug-in, or all. Repeatable.
     together
         The videos show the same task: the same step gets the same number and name in all.
     """

@@ -22,7 +22,6 @@ import numpy as np
 
 from hiero.decoding.packets import find_stream, import_av, open_container, packets_before
 from hiero.errors import InputError
-from hiero.sources.live_source import LiveSource
 from hiero.storage.files import check_fits
 from hiero.types import format_time
 
@@ -137,17 +136,15 @@ def _frame_rate(video: Any) -> float | None:
     return float(average) if average else None
 
 
-def read_segments(
-    path: Path | str | LiveSource, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0
-) -> Iterator[Segment]:
+def read_segments(path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0) -> Iterator[Segment]:
     """Segments of a video in order.
 
     Warns:
         BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
     """
-    source = Path(path) if isinstance(path, str | Path) else path
-    skip = (isinstance(source, Path) or not source.is_lossy) and can_skip_unreferenced(source, sampling, threads)
-    with VideoReader(source, sampling.stream, threads, skip) as reader:
+    path = Path(path)
+    skip = can_skip_unreferenced(path, sampling, threads)
+    with VideoReader(path, sampling.stream, threads, skip) as reader:
         builder, reformatter = SegmentBuilder(sampling), new_reformatter()
         current: DisplayedFrame | None = None
         for frame in reader.frames():
@@ -180,7 +177,7 @@ def read_frame(path: Path, time_s: float, file: Any = None) -> np.ndarray:
         return DisplayedFrame(shown, new_reformatter()).picture(None)
 
 
-def can_skip_unreferenced(path: Path | LiveSource, sampling: Sampling, threads: int = 0) -> bool:
+def can_skip_unreferenced(path: Path, sampling: Sampling, threads: int = 0) -> bool:
     """Whether unreferenced frames should be skipped: in the first seconds the others are frequent enough."""
     if not sampling.skip_unreferenced:
         return False
@@ -317,7 +314,7 @@ class VideoReader:
 
     def __init__(
         self,
-        path: Path | LiveSource,
+        path: Path,
         stream: int,
         threads: int = 0,
         skip_unreferenced: bool = False,
@@ -331,10 +328,7 @@ class VideoReader:
 
     def __enter__(self) -> VideoReader:
         self.decode_error: Any = import_av().FFmpegError
-        if isinstance(self.path, Path):
-            self.container: Any = open_container(self.path, self.gpu, self.file)
-        else:
-            self.container = self.path.open()
+        self.container: Any = open_container(self.path, self.gpu, self.file)
         try:
             self.stream: Any = find_stream(self.container, self.path, self.stream_index)
             self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
@@ -389,11 +383,9 @@ class VideoReader:
                 if shown_s < self.last_s + MAX_GAP_S:
                     self.end_s = max(self.end_s, shown_s + self._duration_of(last_packet, self.usual_frame_s))
         except self.decode_error as error:
-            # The message of an address may contain a password.
-            reason = str(error) if isinstance(self.path, Path) else error.strerror
             if not num_frames:
-                raise InputError(f"{self.path}: cannot be decoded ({reason})") from error
-            self._warn(f"ends after {self.end_s:.1f} s ({reason}); the part before that is used")
+                raise InputError(f"{self.path}: cannot be decoded ({error})") from error
+            self._warn(f"ends after {self.end_s:.1f} s ({error}); the part before that is used")
             return
         # With threads, FFmpeg does not report some broken files: only the length shows it.
         stated_s = float(self.stream.duration * self.stream.time_base) if self.stream.duration else 0.0
@@ -402,13 +394,7 @@ class VideoReader:
             self._warn(f"ends after {times}; the part before that is used")
 
     def _decode(self, packet: Any) -> list[Any]:
-        """Frames of a packet; none of a damaged packet of a lossy stream."""
-        try:
-            return list(packet.decode())
-        except self.decode_error:
-            if isinstance(self.path, Path) or not self.path.is_lossy:
-                raise
-            return []
+        return list(packet.decode())
 
     def time_of(self, frame: Any) -> float:
         """Seconds from the first frame, for each frame in turn.
@@ -445,9 +431,8 @@ class VideoReader:
         return time_s
 
     def _max_gaps_s(self) -> float:
-        """How long all long gaps together may be, for the bytes of a file or of what was read of a recording."""
-        num_bytes = self.container.size if isinstance(self.path, Path) else self.path.position
-        return min(MAX_GAPS_S, MIN_GAPS_S + num_bytes / BYTES_PER_GAP_S)
+        """How long all long gaps together may be, for the bytes of the file."""
+        return min(MAX_GAPS_S, MIN_GAPS_S + self.container.size / BYTES_PER_GAP_S)
 
     def _warn(self, text: str) -> None:
         """Warn that the video is broken, or add that to `messages`: warnings of threads cannot be caught."""

@@ -21,11 +21,11 @@ from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
-from hiero.extraction.video_features import RECORDING_SUFFIX, VideoFeatures
+from hiero.extraction.video_features import VideoFeatures
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
 from hiero.sources.addresses import display_addresses
-from hiero.sources.source import LocalFile, SourceFile, VideoInput, VideoSource, join_keys
+from hiero.sources.source import SourceFile, VideoInput, VideoSource, join_keys
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
@@ -319,9 +319,6 @@ class Engine(Embedder):
         self, video_file: SourceFile, content: FileContent | None, stream: int, progress: ProgressCallback
     ) -> VideoFeatures:
         """Features of a video by all backbones, from the cache if possible."""
-        path = video_file.path
-        if path.suffix == RECORDING_SUFFIX:
-            return self._load_recording(path, half=content is not None)
         if content is None:
             return self._extract_now(video_file, None, stream, progress)
         file = self._features_file(content.key, stream)
@@ -365,32 +362,9 @@ class Engine(Embedder):
 
     def _is_cached(self, file: SourceFile, stream: int) -> bool:
         """Whether the features of a remote video are cached, so that it need not be downloaded."""
-        if file.path.suffix.lower() in (*FEATURE_SUFFIXES, RECORDING_SUFFIX) or (key := file.known_key()) is None:
+        if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
             return False
         return self._features_file(key, stream).is_file()
-
-    def store_features(self, path: Path, source: VideoFeatures, *, stream: int = 0) -> None:
-        """Store features that were computed while a video was recorded, so that `read` finds them.
-
-        Args:
-            path: The complete video.
-            source: Its features by the backbones of this engine.
-            stream: Number of the video stream.
-        """
-        content = FileContent(LocalFile(path))
-        content.store(functools.partial(_to_half(source).save, self._features_file(content.key, stream)))
-
-    def _load_recording(self, path: Path, half: bool) -> VideoFeatures:
-        """Load features that `hiero watch` has written."""
-        from hiero.extraction.feature_log import load_recording
-
-        source, num_skipped = load_recording(path)
-        if set(source.features) != set(self.backbones):
-            backbones = f"{', '.join(source.features)}, not with {', '.join(self.backbones)}"
-            raise InputError(f"{path}: was recorded with {backbones}. Choose another --model or --backbone.")
-        if num_skipped:
-            warnings.warn(f"{path}: {num_skipped} windows were skipped or lost while it was recorded", stacklevel=2)
-        return _to_half(source) if half else source  # as from the cache
 
     def _load_features(self, path: Path) -> VideoFeatures:
         """Load features from the cache. Raises InputError if this engine cannot have stored them."""

@@ -35,7 +35,6 @@ from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.extraction.video_features import VideoFeatures
-from hiero.sources.live_source import LiveSource
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
@@ -173,7 +172,7 @@ def extract_features(
 
 
 def read_windows(
-    source: Path | str | LiveSource, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
+    source: Path | str, networks: LoadedBackbones, spacing_s: float, *, stream: int = 0, threads: int = 0
 ) -> Iterator[Segment]:
     """Windows of a video for the networks, in order and without overlap."""
     sampling = Sampling(
@@ -184,10 +183,9 @@ def read_windows(
         stream=stream,
         skip_unreferenced=networks.num_segments > 1,
     )
-    is_file = threads == 0 and isinstance(source, str | Path)
-    processes, gpu = decoding_processes(networks.device) if is_file else (0, None)
+    processes, gpu = decoding_processes(networks.device) if threads == 0 else (0, None)
     if processes > 1:
-        return read_segments_parallel(cast("str | Path", source), sampling, processes=processes, gpu=gpu)
+        return read_segments_parallel(source, sampling, processes=processes, gpu=gpu)
     return read_segments(source, sampling, threads)
 
 

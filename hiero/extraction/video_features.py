@@ -11,7 +11,6 @@ import numpy as np
 from hiero.storage.files import load_arrays, save_arrays
 
 MAX_REACH_S = 3.0  # from the middle of a step to its thumbnail
-RECORDING_SUFFIX = ".features"  # of the logs of `hiero watch`; see hiero/extraction/feature_log.py
 
 
 @dataclass

@@ -174,17 +174,6 @@ def read_step_file(
         raise InputError(f"{path}: {_describe(error)}") from error
 
 
-def read_step_document(
-    document: Any, video: Path, duration_s: float | None = None, *, fps: float | None = None, cut_overlaps: bool = False
-) -> Hierarchy:
-    """Read the steps of a video from parsed JSON of another tool or of hiero."""
-    readers = [reader for reader in _find_readers() if ".json" in reader.suffixes]
-    try:
-        return _read_content(document, readers, ImportSettings(video, fps=fps), duration_s, cut_overlaps)
-    except PARSE_ERRORS as error:
-        raise InputError(_describe(error)) from error
-
-
 def _find_readers() -> list[StepReader]:
     """The readers of all formats that can be loaded."""
     readers = []
@@ -203,7 +192,7 @@ def _read_content(
     if reader is None:
         raise ValueError(
             "unknown kind of JSON; known are hiero's steps.json and edits, Label Studio's JSON (not JSON-MIN), "
-            "VIA 3 projects, FiftyOne's samples.json and labels.json, ActivityNet's JSON, and those of hiero eval own"
+            "FiftyOne's samples.json and labels.json, ActivityNet's JSON, and those of hiero eval own"
         )
     rows, file_duration_s = reader.read(content, settings)
     levels = [level for level in rows if level]

@@ -18,7 +18,6 @@ from hiero.storage.files import ASSETS, parse_json
 from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step, one_line
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
-FRAME_SIZE = (1280, 720)  # default
 FRAME_TOLERANCE = 1e-4  # rounding error of times, in frames
 HIERO_PROPERTY = "hiero"  # where hiero stores what a format cannot express
 NUMBERED_LEVEL = re.compile(r"level[ _]?(\d{1,3})")
@@ -118,8 +117,8 @@ class FrameGrid:
     """Frame rate and size of a video."""
 
     fps: float = FRAME_RATE
-    width: int = FRAME_SIZE[0]
-    height: int = FRAME_SIZE[1]
+    width: int = 1280
+    height: int = 720
     is_known: bool = False
 
 

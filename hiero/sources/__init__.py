@@ -1,1 +1,1 @@
-"""Where a video comes from: a local file, an address, the chapters of a camera, a live stream."""
+"""Where a video comes from: a local file, an address, the chapters of a camera."""

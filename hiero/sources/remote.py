@@ -181,7 +181,7 @@ class Origin:
                 ) from None
             except ValueError as error:
                 text = f"not a kind of address that fsspec knows ({describe_error(error, self.address)})"
-                raise InputError(f"{self.public}: {text}; live streams are for hiero watch") from None
+                raise InputError(f"{self.public}: {text}; record a live stream to a file first") from None
 
     def _quoted(self) -> str:
         """The address; over http with spaces and other special characters quoted."""

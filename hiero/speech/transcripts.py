@@ -1,12 +1,11 @@
 """Transcripts: from a given file, a file next to the video, or a speech recogniser.
 
-The recogniser (`--speech`) is faster-whisper, or pocketsphinx, whose small English model comes with
-its package. Results are cached by the content of the video, and an interrupted run is resumed.
+The recogniser (`--speech`) is faster-whisper. Results are cached by the content of the
+video, and an interrupted run is resumed.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,13 +32,11 @@ from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, f
 
 SPEECH_VERSION = 1  # version of the cached files
 NO_RECOGNISER = (
-    "--speech needs a speech recogniser: pip install 'hiero-video[speech]' (pocketsphinx: small, English, rough), or "
-    "pip install faster-whisper (better; downloads its model once). Or give a transcript: --transcript FILE.srt"
+    "--speech needs a speech recogniser: pip install 'hiero-video[speech]' (faster-whisper, which downloads its model "
+    "once). Or give a transcript: --transcript FILE.srt"
 )
 CHUNK_S = 60.0  # length of the pieces of sound that are recognised
 SEARCHED_S, QUIET_S = 15.0, 0.3  # a piece ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
-PAUSE_S, MAX_UTTERANCE_S = 0.6, 12.0  # pauses between, and length of, utterances of pocketsphinx
-FRAMES_PER_S = 100  # frame rate of pocketsphinx
 WHISPER_VARIABLE = "HIERO_WHISPER_MODEL"  # name or folder of Whisper's model
 WHISPER_MODEL = "base.en"
 
@@ -217,17 +214,20 @@ def _load(file: Path) -> tuple[list[Utterance], int]:
     return [Utterance.from_dict(row) for row in document["utterances"]], num_samples
 
 
+class Recogniser(Protocol):
+    """Turns sound into words."""
+
+    key: str  # identifies the program and its model
+
+    def recognise(self, samples: np.ndarray) -> list[Utterance]:
+        """Utterances of samples (n,) int16 at 16 kHz, with times from the first sample."""
+
+
 def load_recogniser() -> Recogniser:
-    """The best installed recogniser, which loads its model with the first sound. Raises InputError if there is none."""
-    recognisers: dict[str, type[Recogniser]] = {"faster_whisper": Whisper, "pocketsphinx": PocketSphinx}
-    for package, recogniser in recognisers.items():
-        if find_spec(package) is not None:
-            return recogniser()
-    raise InputError(NO_RECOGNISER)
-
-
-# A recogniser has a key, which identifies program and model, and turns samples (n,) int16 at 16 kHz into
-# utterances with times from the first sample.
+    """The installed recogniser, which loads its model with the first sound. Raises InputError if there is none."""
+    if find_spec("faster_whisper") is None:
+        raise InputError(NO_RECOGNISER)
+    return Whisper()
 
 
 class Whisper:
@@ -256,47 +256,6 @@ class Whisper:
             for s in segments
             if (text := " ".join(s.text.split())) and float(s.start) < length_s
         ]
-
-
-class PocketSphinx:
-    """pocketsphinx with the English model of its package."""
-
-    key = "pocketsphinx-en-us"
-
-    @cached_property
-    def _decoder(self) -> Any:
-        from pocketsphinx import Decoder
-
-        return Decoder(samprate=SAMPLE_RATE, loglevel="FATAL")
-
-    def recognise(self, samples: np.ndarray) -> list[Utterance]:
-        from pocketsphinx import Segmenter
-
-        utterances: list[Utterance] = []
-        for speech in Segmenter(sample_rate=SAMPLE_RATE).segment(io.BytesIO(samples.astype("<i2").tobytes())):
-            self._decoder.start_utt()
-            self._decoder.process_raw(speech.pcm, full_utt=True)
-            self._decoder.end_utt()
-            words = [s for s in self._decoder.seg() or () if not s.word.startswith(("<", "["))]  # no silence and noises
-            frames = [(s.start_frame / FRAMES_PER_S, (s.end_frame + 1) / FRAMES_PER_S, s.word) for s in words]
-            begin_s = speech.start_time
-            utterances += group_words([(begin_s + start_s, begin_s + end_s, word) for start_s, end_s, word in frames])
-        return utterances
-
-
-Recogniser = Whisper | PocketSphinx
-
-
-def group_words(words: Sequence[tuple[float, float, str]]) -> list[Utterance]:
-    """Join words (start, end, word) to utterances. An utterance ends at a pause or when it becomes too long."""
-    out: list[Utterance] = []
-    for start_s, end_s, word in words:
-        word = word.split("(")[0]
-        if out and start_s - out[-1].end_s <= PAUSE_S and end_s - out[-1].start_s <= MAX_UTTERANCE_S:
-            out[-1] = Utterance(out[-1].start_s, end_s, f"{out[-1].text} {word}")
-        else:
-            out.append(Utterance(start_s, end_s, word))
-    return out
 
 
 def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

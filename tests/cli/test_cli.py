@@ -320,7 +320,7 @@ def test_a_folder_of_outputs(kitchen, tmp_path):
         "steps.otio",
         "steps.edl",
     } <= names
-    assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json", "coco.json"} <= names
+    assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json"} <= names
     assert not any(name.startswith(".") for name in names)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import free_port
 from tests.optional import program_or_skip
+from tests.waiting import free_port
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 VIDEO = bytes(range(256)) * 1000

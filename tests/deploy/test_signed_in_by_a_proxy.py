@@ -14,9 +14,9 @@ import pytest
 
 from tests.deploy import test_proxies
 from tests.deploy.test_proxies import WAIT_S, start_caddy, start_nginx
-from tests.live import free_port
 from tests.optional import program_or_skip, skip_without
 from tests.processes import start_hiero
+from tests.waiting import free_port
 
 skip_without("fastapi", "needs FastAPI: pip install 'hiero-video[serve]'")
 

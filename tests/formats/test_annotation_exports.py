@@ -3,8 +3,6 @@
 These pin what hiero pins otherwise, so each lives in an environment of its own, named by a variable:
 
     HIERO_FIFTYONE_PYTHON      a Python with fiftyone, and its database (or FIFTYONE_DATABASE_URI)
-    HIERO_DATUMARO_PYTHON      a Python with datumaro, the library of CVAT's formats
-    HIERO_LABEL_STUDIO_PYTHON  a Python with label-studio-sdk
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 import zipfile
 from dataclasses import replace
 from io import BytesIO
@@ -24,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from hiero.formats.label_studio_api import label_studio_interface, labels_of_tasks
 from hiero.formats.registry import find_exporter, pack_export, read_step_file, write_export
 from hiero.types import Hierarchy, Step, VideoFile
 from tests.films import import_av, write_video
@@ -57,7 +52,7 @@ def steps(kitchen):
 def run_tool(package: str, code: str, *arguments: object) -> object:
     """What a script prints as JSON, run where a tool is installed."""
     variable = f"HIERO_{package.upper()}_PYTHON"
-    modules = {"fiftyone": "fiftyone", "datumaro": "datumaro", "label_studio": "label_studio_sdk"}
+    modules = {"fiftyone": "fiftyone"}
     python = os.environ.get(variable) or (sys.executable if importlib.util.find_spec(modules[package]) else None)
     if python is None:
         pytest.skip(f"{modules[package]} is not installed; set {variable} to a Python that has it")
@@ -131,7 +126,6 @@ def test_fiftyone_dataset(steps, tmp_path):
     with zipfile.ZipFile(BytesIO(content)) as archive:
         assert archive.read("fiftyone/samples.json") == file.read_bytes()
         assert sorted(archive.namelist()) == ["fiftyone/metadata.json", "fiftyone/samples.json"]
-    assert pack_export(find_exporter("via"), steps)[0] == "via.json"
 
 
 def test_a_video_whose_name_no_disk_can_hold_is_not_linked(tmp_path):
@@ -153,113 +147,6 @@ def test_fiftyone_has_a_sample_for_each_file(steps, tmp_path):
     assert not (file.parent / "data").exists()
 
 
-READ_DATUMARO = """
-import json, sys
-from datumaro.components.dataset import Dataset
-from datumaro.components.annotation import AnnotationType
-dataset = Dataset.import_from(sys.argv[1], "cvat")
-names = [label.name for label in dataset.categories()[AnnotationType.label]]
-tracks = {}
-for item in dataset:
-    for shape in item.annotations:
-        values = shape.attributes
-        row = [item.attributes["frame"], values["outside"], names[shape.label], values["name"], shape.get_bbox()]
-        tracks.setdefault(shape.attributes["track_id"], []).append(row)
-print(json.dumps({"labels": names, "tracks": [sorted(tracks[i]) for i in sorted(tracks)]}))
-"""
-
-
-def test_cvat_is_read_by_its_library(steps, tmp_path):
-    shutil.copy(write_export("cvat", steps, tmp_path), tmp_path / "annotations.xml")
-    (tmp_path / "cvat.xml").unlink()
-    read = run_tool("datumaro", READ_DATUMARO, tmp_path)
-    assert read["labels"] == ["coarse", "fine"]
-    box = [0.0, 0.0, 64.0, 48.0]
-    spans = [[0, 30], [30], [0, 12], [12, 30], [30]]
-    for step, track, frames in zip(steps, read["tracks"], spans, strict=True):
-        level = "coarse" if step in steps.levels[0] else "fine"
-        outside = [False, True][: len(frames)]
-        assert track == [
-            [frame, out, level, steps.titles[step.id], box] for frame, out in zip(frames, outside, strict=True)
-        ]
-
-
-def test_cvat_for_video(steps, tmp_path):
-    root = ET.parse(write_export("cvat", steps, tmp_path)).getroot()
-    assert (root.tag, root.findtext("version"), root.findtext("meta/task/mode")) == (
-        "annotations",
-        "1.1",
-        "interpolation",
-    )
-    assert (root.findtext("meta/task/size"), root.findtext("meta/task/stop_frame")) == ("40", "39")
-    labels = {
-        label.findtext("name"): [a.findtext("name") for a in label.iter("attribute")] for label in root.iter("label")
-    }
-    assert labels == {"coarse": ["name", "hiero"], "fine": ["name", "hiero"]}
-    for track in root.iter("track"):
-        frames = [int(box.get("frame")) for box in track.iter("box")]
-        assert frames == sorted(frames)
-        assert frames[-1] < 40
-        for box in track.iter("box"):
-            assert [a.get("name") for a in box.iter("attribute")] == labels[track.get("label")]
-            assert {"frame", "keyframe", "outside", "occluded", "xtl", "ytl", "xbr", "ybr"} <= set(box.attrib)
-
-
-def test_via_project(steps, tmp_path):
-    # As VIA 3's own documentation of its data has it: segments of a view, which shows a file; times
-    # z, no region xy, attributes av.
-    project = json.loads(write_export("via", steps, tmp_path).read_text())
-    assert project["project"]["data_format_version"] == "3.1.1"
-    assert project["project"]["vid_list"] == list(project["view"]) == ["1"]
-    assert [project["file"][fid]["fname"] for fid in project["view"]["1"]["fid_list"]] == ["my kitchen.mp4"]
-    for attribute in project["attribute"].values():
-        assert set(attribute) == {"aname", "anchor_id", "type", "desc", "options", "default_option_id"}
-        assert attribute["anchor_id"] == "FILE1_Z2_XY0"
-    levels = project["attribute"]["1"]["options"]
-    rows = []
-    for key, segment in project["metadata"].items():
-        assert set(segment) == {"vid", "flg", "z", "xy", "av"}
-        assert segment["xy"] == []
-        assert key.startswith("1_")
-        rows.append((levels[segment["av"]["1"]], segment["av"]["2"], *segment["z"]))
-    expected = [
-        (name, steps.titles[step.id], step.start_s, step.end_s)
-        for name, level in zip(("coarse", "fine"), steps.levels, strict=True)
-        for step in level
-    ]
-    assert rows == expected
-
-
-READ_LABEL_STUDIO = """
-import json, sys
-from label_studio_sdk.label_interface import LabelInterface
-tasks = json.load(open(sys.argv[1], encoding="utf-8"))
-interface = LabelInterface(open(sys.argv[2], encoding="utf-8").read())
-interface.validate()
-data = [{"data": task["data"]} for task in tasks]
-print(json.dumps({"is_valid": [interface.validate_task(task) for task in data],
-                  "errors": [interface.validate_prediction(prediction, return_errors=True)
-                             for task in tasks for prediction in task["predictions"]],
-                  "controls": sorted(control.name for control in interface.controls)}))
-"""
-
-
-def test_label_studio_takes_tasks_and_interface(steps, tmp_path):
-    file = write_export("labelstudio", steps, tmp_path)
-    labels = labels_of_tasks(json.loads(file.read_text()))
-    interface = tmp_path / "interface.xml"
-    interface.write_text(label_studio_interface(labels), encoding="utf-8")
-    assert [label.get("value") for label in ET.parse(interface).iter("Label")] == [
-        "prepare",
-        "Step 3",
-        "wash the tomato",
-        steps.titles[steps.levels[1][1].id],
-    ]
-    read = run_tool("label_studio", READ_LABEL_STUDIO, file, interface)
-    assert read == {"is_valid": [True], "errors": [[]], "controls": ["coarse", "fine"]}
-
-
-@pytest.mark.parametrize("name", ["fiftyone", "cvat", "via"])
-def test_frames_of_a_real_video_come_back(name, steps, kitchen, tmp_path):
-    back = read_step_file(write_export(name, steps, tmp_path), Path(kitchen.name))
+def test_frames_of_a_real_video_come_back(steps, kitchen, tmp_path):
+    back = read_step_file(write_export("fiftyone", steps, tmp_path), Path(kitchen.name))
     assert (back.levels, back.duration_s) == (steps.levels, steps.duration_s)

@@ -169,15 +169,6 @@ def test_labelstudio(steps, write):
         assert 1 <= span["start"] <= span["end"]
 
 
-def test_coco(steps, write):
-    document = json.loads(write("coco").read_text())
-    names = {category["id"]: category["name"] for category in document["categories"]}
-    assert {annotation["video_id"] for annotation in document["annotations"]} == {document["videos"][0]["id"]}
-    assert [names[annotation["category_id"]] for annotation in document["annotations"]][2] == "wash the tomato"
-    ends = [sum(annotation["segment"]) for annotation in document["annotations"] if annotation["level"] == 1]
-    assert ends == pytest.approx([12.5, 47.04, 3725.3])
-
-
 def test_people_count_steps_from_one_and_levels_have_names(tmp_path):
     pytest.importorskip("pyarrow")
     levels = [[Step(f"{name}-{i + 1}", 10.0 * i, 10.0 * i + 10, 0) for i in range(12)] for name in ("coarse", "fine")]

@@ -73,7 +73,7 @@ def read_back(name: str, hierarchy: Hierarchy, folder: Path, duration_s: float |
     return read_step_file(file, VIDEO, duration_s)
 
 
-@pytest.mark.parametrize("name", ["elan", "labelstudio", "csv", "fiftyone", "cvat", "via"])
+@pytest.mark.parametrize("name", ["elan", "labelstudio", "csv", "fiftyone"])
 @given(hierarchy=hierarchies(), knows_duration=st.booleans())
 def test_all_that_these_formats_hold_comes_back(name, hierarchy, knows_duration, tmp_path_factory):
     back = read_back(name, hierarchy, tmp_path_factory.getbasetemp(), hierarchy.duration_s if knows_duration else None)
@@ -142,13 +142,13 @@ def test_what_a_person_changed_in_another_tool(tmp_path):
     assert level[0].label == "boil"
 
 
-@pytest.mark.parametrize("name", ["elan", "labelstudio", "fiftyone", "cvat", "via", "vtt", "activitynet"])
+@pytest.mark.parametrize("name", ["elan", "labelstudio", "fiftyone", "vtt", "activitynet"])
 def test_what_a_person_changed_elsewhere_is_imported_and_the_rest_stays_the_models(name, tmp_path):
     spans = [("step-1", "boil", 0.8), ("step-2", "pour", 0.9), ("step-3", "stir", None), ("step-4", None, None)]
     steps = [Step(id, 4.0 * i, 4.0 * i + 4, i, label=label, probability=p) for i, (id, label, p) in enumerate(spans)]
     steps[2] = replace(steps[2], origin="person")
     file = write_export(name, Hierarchy("kitchen.mp4", "m", 16.0, (tuple(steps),)), tmp_path)
-    shown = {"elan": ">pour<", "cvat": '"name">pour<', "via": '"2": "pour"', "vtt": "\npour\n"}
+    shown = {"elan": ">pour<", "vtt": "\npour\n"}
     shown |= {"labelstudio": '[\n        "pour"', "fiftyone": '"label": "pour"', "activitynet": '"label": "pour"'}
     text = file.read_text()
     assert shown[name] in text
@@ -218,32 +218,6 @@ def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
     assert (row.end_s == step.end_s) == (shift[1] == 0)
 
 
-BOX = '<box frame="{}" keyframe="{}" outside="{}" occluded="0" xtl="0" ytl="0" xbr="9" ybr="9"/>'
-TRACK = "".join(BOX.format(*box) for box in [(25, 1, 0), (26, 0, 0), (75, 1, 1), (100, 1, 0), (125, 1, 1)])
-CVAT = f"""<annotations><version>1.1</version><meta><task><stop_frame>249</stop_frame></task></meta>
-<track id="0" label="peel &amp; cut">{TRACK}</track>
-<track id="1" label="serve">{BOX.format(225, 1, 0)}</track></annotations>"""
-IMAGES = "".join(
-    f'<image id="{i}" name="f{i}">{"" if i % 5 == 4 else TAG}</image>'
-    for TAG in ['<tag label="wash"/>']
-    for i in range(10)
-)
-CVAT_IMAGES = f"<annotations><version>1.1</version>{IMAGES}</annotations>"
-VIA = {
-    "project": {"pname": "x", "vid_list": ["1", "2"]},
-    "config": {},
-    "view": {"1": {"fid_list": ["1"]}, "2": {"fid_list": ["2"]}},
-    "file": {"1": {"fname": "kitchen.mp4"}, "2": {"fname": "hall.mp4"}},
-    "attribute": {
-        "7": {"aname": "action", "anchor_id": "FILE1_Z2_XY0", "type": 4, "options": {"0": "wash", "1": "cut"}}
-    },
-    "metadata": {
-        "1_a": {"vid": "1", "z": [1.5, 3], "xy": [], "av": {"7": "1"}},
-        "1_b": {"vid": "1", "z": [0, 1.5], "xy": [], "av": {"7": "0"}},
-        "2_a": {"vid": "2", "z": [0, 9], "xy": [], "av": {"7": "0"}},
-        "1_c": {"vid": "1", "z": [2], "xy": [2, 1, 1, 5, 5], "av": {}},
-    },
-}
 FIFTYONE = {
     "classes": ["wash", "cut"],
     "labels": {
@@ -256,52 +230,27 @@ FIFTYONE = {
 }
 
 
-def test_cvat_of_others(tmp_path):
-    file = tmp_path / "annotations.xml"
-    file.write_text(CVAT)
-    (level,) = read_step_file(file, VIDEO, 10.0, fps=25.0).levels
-    spans = [(1.0, 3.0, "peel & cut"), (4.0, 5.0, "peel & cut"), (9.0, 10.0, "serve")]
-    assert [span for span in labels_of(level) if span[2]] == spans
-    file.write_text(CVAT_IMAGES)
-    (level,) = read_step_file(file, VIDEO, 2.0, fps=5.0).levels
-    assert labels_of(level) == [(0.0, 0.8, "wash"), (0.8, 1.0, None), (1.0, 1.8, "wash"), (1.8, 2.0, None)]
-
-
-@pytest.mark.parametrize(
-    ("document", "spans"),
-    [
-        (VIA, [(0.0, 1.5, "wash"), (1.5, 3.0, "cut")]),
-        (FIFTYONE, [(0.0, 1.5, "wash"), (1.5, 2.0, None), (2.0, 3.0, "cut")]),
-    ],
-)
-def test_projects_of_others(tmp_path, document, spans):
+def test_projects_of_others(tmp_path):
     file = tmp_path / "project.json"
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps(FIFTYONE))
     (level,) = read_step_file(file, VIDEO, 3.0).levels
-    assert labels_of(level) == spans
+    assert labels_of(level) == [(0.0, 1.5, "wash"), (1.5, 2.0, None), (2.0, 3.0, "cut")]
     with pytest.raises(InputError, match="holds 2 videos but none named garden; the names are"):
         read_step_file(file, Path("garden.mp4"), 3.0)
 
 
-@pytest.mark.parametrize("name", ["fiftyone", "cvat", "via"])
-def test_what_a_person_renamed_or_moved_in_a_project(name, tmp_path):
+def test_what_a_person_renamed_or_moved_in_a_project(tmp_path):
     steps = (
         Step("0.0", 0.0, 4.013, 3, label="boil", probability=0.5),
         Step("0.1", 4.013, 9.0, 1, label="pour", probability=0.25),
     )
-    file = write_export(name, Hierarchy("kitchen.mp4", "m", 9.0, (steps,)), tmp_path)
+    file = write_export("fiftyone", Hierarchy("kitchen.mp4", "m", 9.0, (steps,)), tmp_path)
     text = file.read_text()
     # What the tool shows, not the copy of the step beside it.
-    shown = {"fiftyone": '"label": "pour"', "cvat": '"name">pour<', "via": '"2": "pour"'}[name]
+    shown = '"label": "pour"'
     assert shown in text
     text = text.replace(shown, shown.replace("pour", "brew"))
-    if name == "fiftyone":
-        text = text.replace('"support": [\n       101,\n       225', '"support": [\n       101,\n       200')
-    elif name == "via":
-        text = text.replace("9.0\n   ],", "8.0\n   ],", 1)
-    else:
-        box = '<box frame="200" keyframe="1" outside="1" occluded="0"/></track></annotations>'
-        text = text.replace("</track>\n</annotations>", box)
+    text = text.replace('"support": [\n       101,\n       225', '"support": [\n       101,\n       200')
     file.write_text(text)
     first, second, *_ = read_step_file(file, VIDEO, 9.0).levels[0]
     assert first == replace(steps[0], children=first.children)
@@ -471,12 +420,8 @@ def test_json_of_others(tmp_path, document):
         ("a.json", '{"levels": 3}', "not a hierarchy"),
         ("a.json", '{"database": {"a": {"annotations": [{"segment": 3}]}}}', "a.json"),
         ("a.json", '[{"data": {}}]', "neither annotations"),
-        ("a.xml", "<annotations/>", "neither tracks nor tagged"),
-        ("a.xml", "<html></html>", "not a file of CVAT"),
-        ("a.xml", "<annotations><track/></annotations>", "label"),
-        ("a.xml", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
+        ("a.eaf", '<!DOCTYPE x [<!ENTITY e "a">]><annotations>&e;</annotations>', "document type"),
         ("a.json", '{"samples": [{"filepath": "x.mp4"}]}', "no temporal detections"),
-        ("a.json", '{"project": {}, "file": {}, "view": {}, "metadata": {}}', "has no video"),
         ("a.vtt", "WEBVTT\n\n1\n00:x --> 00:02\nhi\n", "line 4 is not a time"),
         ("a.vtt", "WEBVTT\n", "no steps"),
         ("a.txt", "", "unknown kind"),
@@ -584,9 +529,9 @@ def test_steps_and_speech_have_the_same_times(tmp_path, suffix, fraction):
 
 
 def test_an_unknown_encoding_is_an_error_of_the_file(tmp_path):
-    file = tmp_path / "a.xml"
+    file = tmp_path / "a.eaf"
     file.write_text('<?xml version="1.0" encoding="utf-99"?><annotations/>')
-    with pytest.raises(InputError, match=r"a\.xml: .*utf-99"):
+    with pytest.raises(InputError, match=r"a\.eaf: .*utf-99"):
         read_step_file(file, VIDEO)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hiero.errors import InputError
 from hiero.speech import transcripts as speech
-from hiero.speech.transcripts import SAMPLE_RATE, Whisper, cut_at_pauses, group_words, load_recogniser, quietest_sample
+from hiero.speech.transcripts import SAMPLE_RATE, Whisper, cut_at_pauses, load_recogniser, quietest_sample
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))
@@ -34,17 +34,6 @@ def test_sound_is_cut_where_it_is_quiet():
     samples[20 * SAMPLE_RATE : 30 * SAMPLE_RATE] = 0  # too early
     assert 50 * SAMPLE_RATE < quietest_sample(samples) < 51 * SAMPLE_RATE
     assert quietest_sample(samples[:100]) == 100
-
-
-def test_words_become_utterances():
-    words = [(0.0, 0.5, "cut"), (0.6, 0.9, "the(2)"), (0.9, 1.4, "onion"), (3.0, 3.5, "now")]
-    assert [(u.start_s, u.end_s, u.text) for u in group_words(words)] == [
-        (0.0, 1.4, "cut the onion"),
-        (3.0, 3.5, "now"),
-    ]
-    without_pause = [(float(i), i + 1.0, f"w{i}") for i in range(30)]
-    assert max(u.end_s - u.start_s for u in group_words(without_pause)) <= speech.MAX_UTTERANCE_S
-    assert group_words([]) == []
 
 
 def stub_whisper(monkeypatch, model):
@@ -84,7 +73,7 @@ def test_a_model_that_cannot_be_had(monkeypatch):
         Whisper().recognise(np.zeros(10, np.int16))
 
 
-def test_the_better_recogniser_is_taken(monkeypatch):
+def test_speech_needs_faster_whisper(monkeypatch):
     monkeypatch.setattr(speech, "find_spec", lambda name: object())
     assert isinstance(load_recogniser(), Whisper)
     monkeypatch.setattr(speech, "find_spec", lambda name: None)

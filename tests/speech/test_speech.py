@@ -14,7 +14,6 @@ from hiero.errors import InputError
 from hiero.speech.transcripts import Transcript, load_transcript, recognise_speech
 from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
-from tests.spoken import add_speech
 
 UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, three seconds each
     Utterance(0.5, 1.6, "Here is my cup of coffee."),
@@ -196,28 +195,6 @@ def test_files_that_are_one_video(film, tmp_path):
 
 
 # Recognition
-
-
-@pytest.fixture
-def talk(tmp_path):
-    """Two sentences over a grey picture, 9 s."""
-    plain = write_video(tmp_path / "plain.mp4", [100] * 90, fps=10)
-    lines = [(1.0, "Here is my cup of coffee."), (5.0, "Next we repair the motorcycle in the garage.")]
-    return tmp_path / "talk.mp4", add_speech(plain, tmp_path / "talk.mp4", lines, 9.0)
-
-
-def test_speech_is_recognised(talk):
-    """Some of the words, at about their time: a small model hears a machine's voice."""
-    pytest.importorskip("pocketsphinx", reason="needs pocketsphinx: pip install 'hiero-video[speech]'")
-    from hiero.speech.transcripts import PocketSphinx
-
-    path, utterance = talk
-    recognised = recognise_speech(path, cache=False, recogniser=PocketSphinx())
-    for true, words in zip(utterance, ({"cup", "coffee"}, {"motorcycle", "garage"}), strict=True):
-        heard = [u for u in recognised if words & set(u.text.split())]
-        assert heard, [u.text for u in recognised]
-        assert abs(heard[0].start_s - true.start_s) < 1
-        assert abs(heard[0].end_s - true.end_s) < 1.5
 
 
 def test_recognition_is_cached_and_goes_on(tmp_path, monkeypatch):

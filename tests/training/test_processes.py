@@ -9,10 +9,9 @@ import torch
 
 from hiero.storage.files import load_tensors
 from hiero.training.loop import STATE_FILE
-from tests.live import free_port
 from tests.processes import start_hiero
 from tests.training.conftest import SMALL
-from tests.waiting import wait_until
+from tests.waiting import free_port, wait_until
 
 
 def start(collection, out, *more, settings=(), **environment):

@@ -105,7 +105,7 @@ export function createExport(urlOf, formats) {
 
 /** @type {Record<string, string>} the names that people know formats by */
 const FORMATS = { vtt: "WebVTT", srt: "SubRip", ffmetadata: "ffmpeg", youtube: "YouTube", otio: "OpenTimelineIO", edl: "EDL", elan: "ELAN", csv: "CSV", parquet: "Parquet",
-  activitynet: "ActivityNet", labelstudio: "Label Studio", fiftyone: "FiftyOne", cvat: "CVAT", via: "VIA", coco: "COCO" };
+  activitynet: "ActivityNet", labelstudio: "Label Studio", fiftyone: "FiftyOne" };
 
 // Copies a link to a moment. Without access to the clipboard, the link is shown and in the address bar.
 /** @param {number} time @param {(text: string) => void} notify */
