@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 import signal
@@ -337,68 +336,32 @@ def remove(corpus: str, /, *videos: str) -> None:
 
 
 @app.command
-def check(corpus: str, /, *, repair: Flag = False, options: VideoOptions = VideoOptions()) -> None:
+def check(corpus: str, /) -> None:
     """Check that a corpus is complete and its files are unchanged. The exit code is 1 if there are problems.
+
+    To repair a damaged corpus, delete it and run `hiero index` again. Corrected steps are kept.
 
     **Example**
 
-    * `hiero corpus check corpus/ --repair`
+    * `hiero corpus check corpus/`
 
     Parameters
     ----------
     corpus
         Corpus created by `hiero index`.
-    repair
-        Repair the corpus: remove duplicates and steps without a video, and read missing steps again.
     """
     from hiero.corpus.table import DamagedCorpusError
 
-    if repair:
-        repair_corpus(corpus, options=options)
-        return
     try:
-        _report_problems(hiero.Corpus(corpus))
+        opened = hiero.Corpus(corpus)
+        problems = opened.check()
     except DamagedCorpusError as error:
         log(str(error))
         echo(f"{corpus}: damaged")
         sys.exit(1)
-
-
-@app.command(name="repair")
-def repair_corpus(corpus: str, /, *, options: VideoOptions = VideoOptions()) -> None:
-    """Rebuild the damaged parts of a corpus from its videos and the results cached for them.
-
-    Rows that cannot be read, duplicates and steps without a video are removed; missing steps are
-    computed again. The exit code is 1 if problems remain, such as a missing video.
-
-    **Example**
-
-    * `hiero corpus repair corpus/`
-
-    Parameters
-    ----------
-    corpus
-        Corpus created by `hiero index`.
-    """
-    from hiero.corpus.table import is_corpus, set_aside_damage
-    from hiero.corpus.video_list import has_list
-
-    if not is_corpus(corpus) and not has_list(corpus):
-        hiero.Corpus(corpus)  # says what is missing
-    for path in set_aside_damage(corpus):
-        log(f"{path}: could not be opened; this is its new name")
-    opened = hiero.Corpus(corpus, create=True)
-    engine = functools.cache(lambda: _corpus_engine(opened, options))  # loaded only if a file must be read
-    opened.repair(lambda file: options.read_video(file, engine()))
-    _report_problems(opened)
-
-
-def _report_problems(corpus: hiero.Corpus) -> None:
-    """Print what `Corpus.check` finds; exit with code 1 if that is anything."""
-    problems = corpus.check()
     for problem in problems:
         log(problem)
-    echo(f"{corpus.uri}: {_size(corpus)}, {format_count(len(problems), 'problem')}")
+    echo(f"{corpus}: {_size(opened)}, {format_count(len(problems), 'problem')}")
     if problems:
         sys.exit(1)
 

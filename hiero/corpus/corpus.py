@@ -10,8 +10,7 @@ from hiero.corpus.reader import CorpusReader
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
 from hiero.corpus.rows import VideoRows, check_content, describe_video, edits_key, transcripts_key
-from hiero.corpus.table import ANY_ROW, SPEECH, STEPS, RowFilter, commit, drop_repeated, write_lock
-from hiero.corpus.video_list import append_to_list, has_list, read_list
+from hiero.corpus.table import SPEECH, STEPS, RowFilter, commit, drop_repeated, write_lock
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
 from hiero.formats.hiero_json import read_edits
@@ -110,7 +109,6 @@ class Corpus(CorpusReader):
                 self.tables.replace(STEPS, [video.record.video for video in changed], rows)
                 if not is_locked:
                     commit(self.uri, lambda: drop_repeated(self.table, RowFilter(names)))
-                append_to_list(self.uri, [video.record for video in changed] if has_list(self.uri) else self.videos())
             return len(changed)
 
         return self.tables.change(put)
@@ -152,7 +150,6 @@ class Corpus(CorpusReader):
                 if self.videos() == records:  # otherwise another process has added videos in the meantime
                     self._put_speech([renewed[record] for record in records])
                     self.tables.overwrite(pa.concat_tables([renewed[record].rows for record in records]))
-                    append_to_list(self.uri, [renewed[record].record for record in records])
                     return
 
     def remove(self, names: Sequence[str]) -> None:
@@ -175,7 +172,6 @@ class Corpus(CorpusReader):
         """Remove the rows of videos. Speech comes last (see `hiero.corpus.table`)."""
 
         def delete(_: bool) -> None:
-            append_to_list(self.uri, (), names)
             self.tables.replace(STEPS, names, None)
             self.tables.replace(SPEECH, names, None)
 
@@ -197,56 +193,15 @@ class Corpus(CorpusReader):
         for table in (STEPS, SPEECH):
             self.tables.read_all(table)
         by_name = self.stored()
-        advice = f"run: hiero corpus repair {self.uri}"
-        problems = [f"{name}: its steps are lost; {advice}" for name in read_list(self.uri) if name not in by_name]
+        problems = []
         for name, stored in sorted(by_name.items()):
-            if not stored.records:
-                problems.append(f"{name}: has steps but no video; {advice}")
-                continue
-            if len(stored.records) > 1:
-                problems.append(f"{name}: is stored {len(stored.records)} times; {advice}")
-            elif not stored.is_whole:
-                problems.append(f"{name}: steps are missing or repeated; {advice}")
-            record = stored.records[0]
-            missing = [f"{name}: {path} is missing" for path in record.source.missing_paths]
-            problems += missing or check_content(record)
+            if len(stored.records) != 1 or not stored.is_whole:
+                advice = f"index it again: hiero index VIDEO --to {self.uri} --again"
+                problems.append(f"{name}: its rows are incomplete or repeated; {advice}")
+            for record in stored.records[:1]:
+                missing = [f"{name}: {path} is missing" for path in record.source.missing_paths]
+                problems += missing or check_content(record)
         return problems
-
-    def repair(self, read: ReadVideo) -> None:
-        """Repair the problems that `check` finds in the tables.
-
-        Damaged rows, repeated videos and steps without a video are removed. Videos with missing steps
-        are indexed again, unless their files are missing.
-
-        Args:
-            read: Reads a video with the model of the corpus. It is only called if steps are missing.
-
-        Raises:
-            InputError: A file cannot be read.
-            OSError: The disk is full.
-        """
-        with write_lock(self.uri):
-            self.tables.rescue()
-        listed = read_list(self.uri)
-        broken = {} if self.tables.find(STEPS) is None else self._drop_rows()
-        stored = self.stored()
-        broken |= {name: record for name, record in listed.items() if name not in stored}
-        for name, record in broken.items():
-            if not record.source.missing_paths:
-                video = read(record.source)
-                self.add(video, video.steps(_num_steps(record)), name, record.source.key(), record.transcripts)
-
-    def _drop_rows(self) -> dict[str, IndexedVideo]:
-        """Remove repeated rows and those without a video. Returns the videos with missing or mixed steps."""
-        mixed = {name for name, stored in self.stored().items() if stored.is_mixed}
-        self.tables.change(lambda _: drop_repeated(self.table))
-        broken = {name: stored for name, stored in self.stored().items() if not stored.is_whole or name in mixed}
-        if orphans := [name for name, stored in broken.items() if not stored.records]:
-            self.remove(orphans)
-        spoken = {row["video"] for row in self.tables.read(ANY_ROW, ["video"], name=SPEECH)}
-        if silent := sorted(spoken - {record.video for record in self.videos()}):
-            self._delete(silent)
-        return {name: stored.records[0] for name, stored in broken.items() if stored.records}
 
 
 def add_video(
@@ -308,7 +263,7 @@ def _num_steps(record: IndexedVideo) -> Sequence[int] | None:
 
 def corpus_model(corpus: Corpus) -> str | None:
     """The model of a corpus as an argument of `hiero.load`, or None if it cannot be found."""
-    record = corpus.first_video() or next(iter(read_list(corpus.uri).values()), None)
+    record = corpus.first_video()
     if record is None or record.model in (*SHIPPED, "raw"):
         return None if record is None else record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

@@ -201,11 +201,6 @@ class StoredVideo:
         """Whether the video is stored once, with all its steps."""
         return len(self.records) == 1 and self.num_rows == {VIDEO_LEVEL: 1, **dict(enumerate(self.records[0].levels))}
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the video is stored several times, from different content or by different models."""
-        return len({(record.sha256, record.model_key, record.levels) for record in self.records}) > 1
-
 
 def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
     """Group rows with the columns `video`, `level` and `about` by the name of the video."""

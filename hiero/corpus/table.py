@@ -8,7 +8,6 @@ Searches ignore it and the next `hiero index` replaces it.
 from __future__ import annotations
 
 import errno
-import itertools
 import random
 import re
 import time
@@ -292,49 +291,6 @@ class CorpusTables:
                 raise
             warnings.warn(f"{self.uri}: no space left to merge its files; searches will be slower", stacklevel=2)
 
-    def rescue(self) -> None:
-        """Rewrite damaged tables with the rows that can still be read."""
-        for name in (SPEECH, STEPS):
-            try:
-                self.read_all(name)
-            except DamagedCorpusError:
-                rows = _readable_rows(self.get(name))
-                if rows is None:
-                    self._db.drop_table(name)
-                    del self._tables[name]
-                else:
-                    self._tables[name] = self._db.create_table(name, rows, mode="overwrite")
-
-
-def _readable_rows(table: Any) -> pa.Table | None:
-    """The rows of all files that can be read, or None if there are none."""
-    import pyarrow as pa
-
-    parts: list[pa.Table] = []
-    start = 0
-    ids = table.search().select(["_rowid"]).limit(ALL_ROWS).to_arrow()["_rowid"].to_pylist()
-    for _, group in itertools.groupby(ids, key=lambda row_id: row_id >> 32):  # the number of the file
-        num = len(list(group))
-        with suppress(Exception):  # LanceDB raises many kinds
-            parts.append(table.search().limit(num).offset(start).to_arrow())
-        start += num
-    return pa.concat_tables(parts) if parts else None
-
-
-def set_aside_damage(uri: str) -> list[Path]:
-    """Rename tables of a folder that cannot be opened. Returns their new names."""
-    import lancedb
-
-    renamed = []
-    with write_lock(uri):
-        for folder in (Path(uri) / f"{name}.lance" for name in (STEPS, SPEECH)):
-            if folder.is_dir():
-                try:
-                    lancedb.connect(uri).open_table(folder.stem).search().select(["_rowid"]).limit(1).to_arrow()
-                except Exception:  # LanceDB raises many kinds
-                    renamed.append(folder.rename(folder.with_suffix(f".damaged-{time.time_ns()}")))
-    return renamed
-
 
 def vector_width(schema: pa.Schema) -> int:
     """Size of the vectors of a table."""
@@ -434,7 +390,7 @@ def damage_error(uri: str, error: Exception, name: TableName = STEPS) -> InputEr
     reason = _short_message(error)
     if is_address(uri):
         return InputError(f"{uri}: cannot open the corpus ({reason})")
-    advice = f"to rebuild it, run: hiero corpus repair {uri}"
+    advice = f"delete {uri} and run hiero index again; corrections of steps are stored elsewhere and are kept"
     return DamagedCorpusError(f"{uri}: the table {name}.lance is damaged ({reason}); {advice}")
 
 

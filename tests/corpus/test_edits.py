@@ -103,12 +103,13 @@ def test_an_edit_updates_the_rows_of_its_video(corpus, videos, engine):
     assert corpus.find("a") == replace(record, indexed_at=corpus.find("a").indexed_at)
 
 
-def test_corrections_survive_a_repair_and_a_new_model(corpus, videos, engine):
+def test_corrections_survive_a_new_index_and_a_new_model(corpus, videos, engine):
     path = videos / "a.npy"
     write_edits(path, None, corrected(path))
     add_video(corpus, engine, path, engine.read)
-    corpus.table.delete("video = 'a' AND start_s > 0")
-    corpus.repair(engine.read)
+    shutil.rmtree(corpus.uri)
+    corpus = Corpus(corpus.uri, create=True)
+    add_video(corpus, engine, path, engine.read)
     assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
     corpus.renew(engine, engine.read)
     assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
