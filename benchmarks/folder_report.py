@@ -1,4 +1,4 @@
-"""The page over many videos, against the truth: do found activities match true steps, and is what differs found?
+"""The page over many videos, against the truth: do found activities match true steps?
 
     python -m benchmarks.folder_report --model MODEL [--kind k400|omnivore-b] [--part dev|test]
         [--source ../shared/captaincook4d]
@@ -6,11 +6,7 @@
 Each recipe that the model never saw is a folder of recordings. Activities of `hiero report` are
 matched one to one with true steps by the seconds that they share in all recordings (Hungarian): NMI
 and F1, annotated seconds only, beside equal parts of each recording and K-Means of the same
-vectors, both with the true number of steps. An omission is a step that most other recordings have
-and this one has not; a displacement is a step at an unusual place. Both are computed by the same
-rules from the annotation, and what the page says is scored against that. The annotation also marks
-steps with errors of any kind: how much more of the displaced true steps are marked than of all says
-whether the rules mean something. Settings were chosen with `--part dev`.
+vectors, both with the true number of steps. Settings were chosen with `--part dev`.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ import hiero
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, split
 from hiero.evaluation.metrics import procedure_scores
 from hiero.report.folder_report import FolderReport, VideoSteps, build_report
-from hiero.steps.usual_order import find_displacements, find_omissions
 from hiero.vectors import unit_vectors
 
 MIN_RECORDINGS = 4  # of a recipe, to be a folder
@@ -80,19 +75,6 @@ def score_labels(labels: Sequence[np.ndarray], recordings: Sequence[Recording]) 
     ).f1
 
 
-def true_times(recordings: Sequence[Recording]) -> tuple[list[int], np.ndarray]:
-    """Ids of the steps, and when each comes in each recording, (V, A); NaN where it does not."""
-    ids = sorted({step["step_id"] for recording in recordings for step in recording.annotated})
-    times = np.full((len(recordings), len(ids)), np.nan)
-    for row, recording in zip(times, recordings, strict=True):
-        for column, step_id in enumerate(ids):
-            spans = np.array([[s["start_s"], s["end_s"]] for s in recording.annotated if s["step_id"] == step_id])
-            if len(spans):
-                lengths = np.maximum(spans[:, 1] - spans[:, 0], 1e-6)
-                row[column] = (spans.mean(1) * lengths).sum() / lengths.sum() / recording.steps.duration_s
-    return ids, times
-
-
 def second_labels(report: FolderReport, recordings: Sequence[Recording]) -> list[np.ndarray]:
     """Activity of each second of each recording."""
     out = []
@@ -102,28 +84,6 @@ def second_labels(report: FolderReport, recordings: Sequence[Recording]) -> list
             labels[round(run["start_s"]) : round(run["end_s"])] = run["activity"] - 1
         out.append(labels)
     return out
-
-
-def match_activities(labels: Sequence[np.ndarray], recordings: Sequence[Recording], ids: list[int]) -> dict[int, int]:
-    """The true step of each activity, by the seconds that they share; each at most once."""
-    from scipy.optimize import linear_sum_assignment
-
-    num = 1 + max(int(row.max()) for row in labels)
-    shared_s = np.zeros((num, len(ids)))
-    for row, recording in zip(labels, recordings, strict=True):
-        for column, step_id in enumerate(ids):
-            shared_s[:, column] += np.bincount(row[recording.truth == step_id], minlength=num)
-    pairs = zip(*linear_sum_assignment(-shared_s), strict=True)
-    return {int(activity): int(step) for activity, step in pairs if shared_s[activity, step] > 0}
-
-
-def precision_recall(predicted: set, num_predicted: int, truth: set, num_all: int) -> str:
-    """A line: precision, recall, and what share of all pairs is true."""
-    correct = len(predicted & truth)
-    return (
-        f"precision {100 * correct / max(1, num_predicted):.0f}, recall {100 * correct / max(1, len(truth)):.0f} "
-        f"({num_predicted} said, {len(truth)} true; by chance precision {100 * len(truth) / num_all:.0f})"
-    )
 
 
 def main() -> None:
@@ -138,13 +98,8 @@ def main() -> None:
     args = parser.parse_args()
     recipes = read_recipes(args.source, args.kind, args.model, args.part)
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    predicted_pairs: dict[str, set] = defaultdict(set)
-    true: dict[str, set] = defaultdict(set)
-    num_predicted: dict[str, int] = defaultdict(int)
-    num_pairs: dict[str, int] = defaultdict(int)
-    marked, marked_displaced = [], []
     for recipe, recordings in recipes.items():
-        ids, times = true_times(recordings)
+        ids = {step["step_id"] for recording in recordings for step in recording.annotated}
         report = build_report([recording.steps for recording in recordings], title=recipe, model=args.model)
         labels = second_labels(report, recordings)
         scores["activities of the page"].append(score_labels(labels, recordings))
@@ -159,33 +114,10 @@ def main() -> None:
                 row[round(step.start_s) : round(step.end_s)] = next(grouped)
             by_kmeans.append(row)
         scores["K-Means of steps, true number"].append(score_labels(by_kmeans, recordings))
-        match = match_activities(labels, recordings, ids)
-        for i, video in enumerate(report.document["videos"]):
-            for name, notes in (("omissions", video["not_seen"]), ("displacements", video["unusual_place"])):
-                activities = [note["activity"] - 1 for note in notes]
-                num_predicted[name] += len(activities)
-                predicted_pairs[name] |= {(recipe, i, match[a]) for a in activities if a in match}
-        displaced = {(d.video, d.activity) for d in find_displacements(times)}
-        true["omissions"] |= {(recipe, o.video, o.activity) for o in find_omissions(times)}
-        true["displacements"] |= {(recipe, *pair) for pair in displaced}
-        num_pairs["omissions"] += times.size
-        num_pairs["displacements"] += int(np.isfinite(times).sum())
-        for i, recording in enumerate(recordings):
-            for step in recording.annotated:
-                marked.append(step["has_errors"])
-                if (i, ids.index(step["step_id"])) in displaced:
-                    marked_displaced.append(step["has_errors"])
         print(f"{recipe}: {len(recordings)} recordings, {len(ids)} true steps, {report.num_shared} shared activities")
     for name, rows in scores.items():
         nmi, f1 = np.mean(rows, axis=0)
         print(f"{name:32s} NMI {nmi:.1f}  F1 {f1:.1f}")
-    for name in ("omissions", "displacements"):
-        print(f"{name}: {precision_recall(predicted_pairs[name], num_predicted[name], true[name], num_pairs[name])}")
-    all_marked, displaced_marked = 100 * np.mean(marked), 100 * np.mean(marked_displaced)
-    print(
-        f"true steps that the annotation marks as wrong: {all_marked:.0f} % of all, {displaced_marked:.0f} % of the "
-        f"{len(marked_displaced)} displaced ones"
-    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def report(
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
 ) -> None:
-    """Compare many videos on one page: shared activities, time spent on each, and unusual videos.
+    """Compare many videos on one page: shared activities and the time spent on each.
 
     Similar steps of all videos form an activity. The page shows each video as a row of activities, and
     what is missing, out of order or slow. The numbers are also written as .csv and .json.
@@ -107,9 +107,7 @@ def report(
         min_label_score=MIN_LABEL_SCORE if activities.labels is None else 0.0,
     )
     files = write_folder_report(out, result)
-    num_notes = sum(len(video["not_seen"]) + len(video["unusual_place"]) for video in result.document["videos"])
-    shared, deviations = format_count(result.num_shared, "shared activity"), format_count(num_notes, "deviation")
-    log(f"{len(described)} videos, {shared}, {deviations} from the usual")
+    log(f"{len(described)} videos, {format_count(result.num_shared, 'shared activity')}")
     if not result.num_shared:
         log(NOTHING_SHARED)
     log(", ".join(map(str, files)))

@@ -1,6 +1,6 @@
-"""One page over many videos: shared activities, time spent on each, and what is unusual in a video.
+"""One page over many videos: shared activities in their usual order, and the time spent on each.
 
-videos with steps ─► shared activities ─► usual order, omissions, displacements ─► page.html, page.csv, page.json
+videos with steps ─► shared activities ─► usual order ─► page.html, page.csv, page.json
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hiero.formats.tables import format_csv
 from hiero.report.inlining import write_page
 from hiero.report.page import encode_picture
 from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
-from hiero.steps.usual_order import Displacement, Omission, find_displacements, find_omissions, usual_order
+from hiero.steps.usual_order import usual_order
 from hiero.storage.files import write_text
 from hiero.types import Hierarchy, Step
 from hiero.vectors import unit_vectors
@@ -101,7 +101,7 @@ def build_report(
     by_label: bool = False,
     min_label_score: float = 0.0,
 ) -> FolderReport:
-    """Find the activities that videos share, and the deviations of each video."""
+    """Find the activities that videos share, and how long each video spends on them."""
     if len(videos) < 2:
         raise InputError("a report compares videos; give at least two")
     if len({video.name for video in videos}) < len(videos):
@@ -121,12 +121,10 @@ def build_report(
     times, seconds = _activity_times(activity_of, owners, spans_s, durations)
     num_videos = np.isfinite(times).sum(0)
     order = sorted(usual_order(times), key=lambda activity: num_videos[activity] < 2)  # those of a single video last
-    activity_of, times, seconds = np.argsort(order)[activity_of], times[:, order], seconds[:, order]
+    activity_of, seconds = np.argsort(order)[activity_of], seconds[:, order]
     members = [np.flatnonzero(activity_of == i) for i in range(seconds.shape[1])]
     activities = _describe_activities([[steps[i] for i in group] for group in members], seconds, min_label_score)
     pictures = [picture for video in videos for picture in video.pictures]
-    times = np.where(num_videos[order] > 1, times, np.nan)
-    omissions, displacements = find_omissions(times), find_displacements(times)
     documents: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for i, video in enumerate(videos):
@@ -135,8 +133,6 @@ def build_report(
             "duration_s": round(video.duration_s, 2),
             "runs": _merge_runs(video.steps, activity_of[owners == i]),
             "seconds": [round(each, 2) for each in seconds[i].tolist()],
-            "not_seen": [_omission_to_dict(omission) for omission in omissions if omission.video == i],
-            "unusual_place": [_displacement_to_dict(each) for each in displacements if each.video == i],
             "took_long": _find_long(seconds, i),
         }
         documents.append(document)
@@ -150,23 +146,11 @@ def build_report(
     )
 
 
-def _omission_to_dict(omission: Omission) -> dict[str, Any]:
-    return {"activity": omission.activity + 1, "share": round(omission.share, 3)}
-
-
-def _displacement_to_dict(displacement: Displacement) -> dict[str, Any]:
-    return {
-        "activity": displacement.activity + 1,
-        "earlier_than": [activity + 1 for activity in displacement.earlier_than],
-        "later_than": [activity + 1 for activity in displacement.later_than],
-    }
-
-
 def _table_rows(
     video: dict[str, Any], activities: Sequence[dict[str, Any]], shares: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     """The rows of a video. `shares` (A,) is the part of the video that each activity takes."""
-    notes = {name: {note["activity"] for note in video[name]} for name in ("not_seen", "unusual_place", "took_long")}
+    long = {note["activity"] for note in video["took_long"]}
     for activity, seconds, share in zip(activities, video["seconds"], shares.tolist(), strict=True):
         number = activity["number"]
         runs = [run for run in video["runs"] if run["activity"] == number]
@@ -180,7 +164,7 @@ def _table_rows(
             "first_s": runs[0]["start_s"] if runs else "",
             "num_videos": activity["num_videos"],
             "usual_s": activity["usual_s"],
-            **{name: int(number in numbers) for name, numbers in notes.items()},
+            "took_long": int(number in long),
         }
 
 

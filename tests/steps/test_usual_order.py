@@ -1,4 +1,4 @@
-"""The usual order, and what departs from it, against slow versions."""
+"""The usual order of activities, compared with slow versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiero.steps.usual_order import find_displacements, find_omissions, precedence, usual_order
+from hiero.steps.usual_order import precedence, usual_order
 from tests.oracle import usual_order as oracle
 
 nan = float("nan")
@@ -30,10 +30,8 @@ def tables(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(tables())
-def test_counts_and_omissions_equal_those_of_the_slow_version(times):
-    rows = times.tolist()
-    assert precedence(times).tolist() == oracle.precedence(rows)
-    assert {(o.video, o.activity) for o in find_omissions(times, 0.6)} == oracle.omissions(rows, 0.6)
+def test_counts_equal_those_of_the_slow_version(times):
+    assert precedence(times).tolist() == oracle.precedence(times.tolist())
 
 
 @settings(deadline=None, max_examples=60)
@@ -50,19 +48,6 @@ def test_the_usual_order_cannot_be_bettered_by_moving_one_activity(times):
         )
 
 
-@settings(deadline=None, max_examples=60)
-@given(tables())
-def test_displacements_explain_every_conflict_and_nothing_else(times):
-    rows = times.tolist()
-    displacements = find_displacements(times, 0.75, 2)
-    for video in range(len(rows)):
-        here = [d for d in displacements if d.video == video]
-        conflicts = {(d.activity, b) for d in here for b in d.earlier_than} | {
-            (a, d.activity) for d in here for a in d.later_than
-        }
-        assert conflicts == oracle.conflicts(rows, video, 0.75, 2)
-
-
 def test_an_order_that_all_share_is_found():
     rng = np.random.default_rng(0)
     truth = rng.permutation(12)
@@ -71,13 +56,3 @@ def test_an_order_that_all_share_is_found():
     present = [activity for activity in truth if np.isfinite(times[:, activity]).any()]
     order = [activity for activity in usual_order(times) if activity in present]
     assert oracle.num_inversions(times.tolist(), order) == 0
-
-
-def test_one_moved_activity_is_named_alone():
-    times = np.tile(np.arange(6.0), (5, 1))
-    times[2] = [0, 7, 2, 3, 4, 5]  # the second comes last
-    times[4, 3] = nan
-    (moved,) = find_displacements(times)
-    assert (moved.video, moved.activity, moved.earlier_than, moved.later_than) == (2, 1, (), (2, 3, 4, 5))
-    (missing,) = find_omissions(times)
-    assert (missing.video, missing.activity, missing.share) == (4, 3, 1.0)

@@ -116,6 +116,5 @@ interface Activity { number: number; label: string | null; num_videos: number; t
 interface Run extends Span { activity: number }
 interface ReportVideo {
   id?: string; name: string; duration_s: number; runs: Run[]; seconds: number[];
-  not_seen: { activity: number; share: number }[]; took_long: { activity: number; times: number }[];
-  unusual_place: { activity: number; earlier_than: number[]; later_than: number[] }[];
+  took_long: { activity: number; times: number }[];
 }

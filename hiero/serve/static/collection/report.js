@@ -49,7 +49,7 @@ export class Report {
     fill(root, this.numbers(), this.isShared ? null : h("p", { id: "advice", class: "notice warn" }, t("report.nothing_shared")),
       h("section", { class: "stack" }, h("h2", {}, t("report.when")), h("p", { class: "soft small" }, t("report.when_text")),
         h("div", { class: "bar" }, h("label", { class: "check" }, this.same, t("report.same_length")), this.status),
-        h("div", { id: "lanes", class: `panel lanes${this.data.videos.some(video => video.not_seen.length || video.unusual_place.length) ? "" : " plain"}` }, ...this.data.videos.map(video => this.lane(video)), h("div", { class: "lane" }, h("span"), this.axis, h("span")))),
+        h("div", { id: "lanes", class: "panel lanes" }, ...this.data.videos.map(video => this.lane(video)), h("div", { class: "lane" }, h("span"), this.axis))),
       h("section", { class: "stack" }, h("h2", {}, t(this.isShared ? "report.order" : "report.each")), h("p", { class: "soft small" }, t("report.order_text")),
         h("ol", { id: "order", class: "cards activities" }, ...this.shown.map(activity => this.card(activity))), this.rare()),
       this.isShared ? this.differences() : null, this.table());
@@ -65,17 +65,16 @@ export class Report {
   }
 
   lane(/** @type {ReportVideo} */ video) {
-    const odd = new Set(video.unusual_place.map(each => each.activity)), link = this.linkTo(video, 0);
+    const link = this.linkTo(video, 0);
     const track = h("div", { class: "track", role: "group", "aria-label": `${video.name}, ${formatTime(video.duration_s)}` }, ...video.runs.map(run => {
-      const isOdd = odd.has(run.activity), moment = this.linkTo(video, run.start_s);
-      const block = h("button", { type: "button", class: isOdd ? "odd" : "", style: `background: ${this.colour(run.activity)}`, title: `${this.numbered(run.activity)}\n${formatSpan(run)}${isOdd ? `\n${t("report.unusual")}` : ""}`,
-        "aria-label": `${this.label(run.activity)}, ${formatSpan(run)}${isOdd ? `, ${t("report.unusual")}` : ""}`, onclick: () => this.choose(run.activity),
+      const moment = this.linkTo(video, run.start_s);
+      const block = h("button", { type: "button", style: `background: ${this.colour(run.activity)}`, title: `${this.numbered(run.activity)}\n${formatSpan(run)}`,
+        "aria-label": `${this.label(run.activity)}, ${formatSpan(run)}`, onclick: () => this.choose(run.activity),
         ondblclick: () => { if (moment) location.hash = moment; } }, this.places.has(run.activity) ? run.activity : "");
       this.blocks.push([block, run, video]);
       return block;
     }));
-    const notes = [video.not_seen.length ? t("report.num_not_seen", { n: video.not_seen.length }) : "", odd.size ? t("report.num_moved", { n: odd.size }) : ""].filter(Boolean).join(", ");
-    return h("div", { class: "lane" }, h(link ? "a" : "span", { class: "name ellipsis", title: video.name, ...(link ? { href: link } : {}) }, video.name), track, h("span", { class: "flags small" }, notes));
+    return h("div", { class: "lane" }, h(link ? "a" : "span", { class: "name ellipsis", title: video.name, ...(link ? { href: link } : {}) }, video.name), track);
   }
 
   layout() {
@@ -114,21 +113,13 @@ export class Report {
 
   chip(/** @type {number} */ number) { return h("span", { class: "number-chip", style: `background: ${this.colour(number)}` }, number); }
 
-  named(/** @type {number[]} */ numbers) {
-    return numbers.flatMap((number, i) => [i ? (i === numbers.length - 1 ? ` ${t("report.and")} ` : ", ") : "", this.chip(number), this.data.activities[number - 1].label ? ` ${this.label(number)}` : ""]);
-  }
-
   differences() {
-    const { videos } = this.data, others = videos.length - 1;
     /** @type {string[]} */
     const usual = [];
-    const cards = videos.map(video => {
-      const rows = video.not_seen.map(({ activity, share }) => h("li", {}, `${t("report.not_seen")} `, ...this.named([activity]), ` ${t("report.in_others", { n: Math.round(share * others), total: others })}`));
-      for (const { activity, earlier_than, later_than } of video.unusual_place) {
-        rows.push(h("li", {}, ...this.named([activity]), ...(earlier_than.length ? [` ${t("report.before")} `, ...this.named(earlier_than)] : []), earlier_than.length && later_than.length ? "," : "",
-          ...(later_than.length ? [` ${t("report.after")} `, ...this.named(later_than)] : [])));
-      }
-      for (const { activity, times } of video.took_long) rows.push(h("li", {}, ...this.named([activity]), ` ${t("report.took", { times: times.toFixed(1) })}`));
+    const cards = this.data.videos.map(video => {
+      /** @type {HTMLElement[]} */
+      const rows = [];
+      for (const { activity, times } of video.took_long) rows.push(h("li", {}, this.chip(activity), ` ${this.data.activities[activity - 1].label ? this.label(activity) : ""} ${t("report.took", { times: times.toFixed(1) })}`));
       const own_s = video.runs.filter(run => !this.places.has(run.activity)).reduce((sum, run) => sum + run.end_s - run.start_s, 0);
       if (own_s) rows.push(h("li", {}, t("report.own", { time: formatTime(own_s) })));
       if (!rows.length) { usual.push(video.name); return null; }
