@@ -139,7 +139,6 @@ def answer(route: Route) -> None:
         "api/videos/day": {**video, "truth": False, "indexed": False, "duration_s": HOURS * 3600, "files": []},
         "api/videos/day/steps": long_hierarchy(),
         "api/videos/day/transcript": [],
-        "api/videos/day/presence": {"editing": []},
     }
     if path in documents:
         route.fulfill(content_type="application/json", body=json.dumps(documents[path]))
@@ -200,20 +199,10 @@ def show_renaming(page: Page) -> None:
     page.fill(".rename input", "repair the motorcycle")
 
 
-def show_similarity(page: Page) -> None:
-    page.click("#sees summary")
-    page.wait_for_selector("#matrix[data-ready]")
-    page.locator("#matrix").scroll_into_view_if_needed()
-    box = page.locator("#matrix").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.32 * box["width"], box["y"] + 0.83 * box["height"])  # the motorcycle, twice
-
-
 VIDEO_VIEWS: dict[str, tuple[Callable[[Page], None], dict[str, Any]]] = {
     "page": (show_answers, {"viewport": DESKTOP}),
     "page-chapters": (show_chapters, {"viewport": DESKTOP, "color_scheme": "dark"}),
     "page-renaming": (show_renaming, {"viewport": DESKTOP}),
-    "page-similarity": (show_similarity, {"viewport": DESKTOP}),
     "page-phone": (show_chapters, {"viewport": PHONE, "has_touch": True, "is_mobile": True}),
 }
 

@@ -21,7 +21,6 @@ from hiero.cli import (
     doctor,
     evaluation,
     extraction,
-    figures,
     heads,
     models,
     report,
@@ -58,7 +57,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
         extraction.backbones,
         models.weights_app,
     ),
-    "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app, figures.app),
+    "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app),
     "Server": (serve.app, doctor.doctor),
 }
 for group_number, (title, commands) in enumerate(GROUPS.items()):

@@ -34,7 +34,7 @@ from hiero.steps.grounding import (
 )
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes, place_names
-from hiero.steps.segmentation import label_runs, similarity_matrix
+from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import softmax
 from hiero.text.minilm import encode_minilm
 from hiero.types import (
@@ -268,10 +268,6 @@ class Video(VideoNodes):
             else:
                 out.append(replace(step, parent=None, children=()))
         return [replace(step, id=f"{i}") for i, step in enumerate(out)]
-
-    def similarity_matrix(self, size: int = 256) -> np.ndarray:
-        """Cosine similarity of the centred nodes, (n, n) with n ≤ size; steps are squares in it."""
-        return similarity_matrix(self.segmentation_features, size)
 
     def likely_labels(
         self, level: Sequence[Step], labels: Sequence[str] | None = None, num: int = 5

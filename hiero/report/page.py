@@ -15,7 +15,6 @@ from hiero.engine import Video
 from hiero.formats.registry import write_export
 from hiero.report.inlining import write_page
 from hiero.speech.transcripts import Transcript
-from hiero.steps.segmentation import to_grey
 from hiero.storage.files import write_bytes, write_text
 from hiero.types import Hierarchy, Step, VideoFile, file_fields
 
@@ -26,7 +25,7 @@ MIN_QUESTION = 0.3  # minimum probability that a step shows what is asked
 
 
 def write_report(path: Path, video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None = None) -> None:
-    """Write the page: player, chapters, a timeline of all levels, prepared questions and the similarity matrix."""
+    """Write the page: player, chapters, a timeline of all levels and prepared questions."""
     data = {**_page_data(video, hierarchy, labels), "files": [_describe_file(file, path) for file in hierarchy.media]}
     write_page(path, "report.html", STYLES, data)
 
@@ -50,14 +49,12 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
                 row["picture"] = encode_picture(_thumbnail(video, step))
             rows.append(row)
         levels.append(rows)
-    matrix = video.similarity_matrix()
     return {
         "name": ", ".join(Path(file.path).name for file in hierarchy.media),
         "model": hierarchy.model,
         "duration_s": hierarchy.duration_s,
         "levels": levels,
         "level_names": hierarchy.level_names,
-        "matrix": {"size": len(matrix), "values": base64.b64encode(to_grey(matrix).tobytes()).decode()},
         "speech": [utterance.to_dict() for utterance in hierarchy.speech],
         "questions": _prepare_questions(video, levels[-1]),
     }

@@ -23,7 +23,7 @@ from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
-from hiero.serve.edits import ConflictError, EditStore, Presence, clear_stale
+from hiero.serve.edits import ConflictError, EditStore, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import INTERNAL_ERROR, JobQueue, hide_folders, run_job, watch_folders
@@ -60,7 +60,7 @@ def create_app(
     clear_stale({entry.path.parent for entry in library.entries.values()})
     jobs = JobQueue(partial(run_job, library), state, settings.jobs)
     log, metrics = EventLog(settings.log_format, state), _create_metrics(library, jobs)
-    services = Services(settings, library, state, Access(state, settings), jobs, log, metrics, Presence())
+    services = Services(settings, library, state, Access(state, settings), jobs, log, metrics)
     if watcher is not None:
         threading.Thread(target=watch_folders, args=(library, jobs, watcher, log), daemon=True).start()
     return Application(services)

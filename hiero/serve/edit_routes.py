@@ -92,13 +92,6 @@ async def restore(
     return {"edited": edits is not None}
 
 
-@edit.post("/api/videos/{id}/presence", responses=ERRORS)
-async def present(context: Context, entry: FoundEntry) -> dict[str, list[str]]:
-    """Report that the user has the video open for editing. Returns the names of all who have."""
-    context.services.presence.touch(entry.id, context.user.name)
-    return {"editing": context.services.presence.editors(entry.id)}
-
-
 def to_etag(version: str) -> str:
     return f'"{version}"'
 

@@ -20,7 +20,6 @@ from hiero.types import Hierarchy
 
 VERSION_LENGTH = 32
 MAX_HISTORY = 500  # number of listed saves
-PRESENCE_S = 45.0  # time after which a silent page counts as closed; pages send a signal every 15 s
 # Name of a temporary file of a save or an upload.
 PART_NAME = re.compile(rf"\.(.+{re.escape(hiero_json.EDITS_SUFFIX)}\.[a-z0-9_]{{8}}|[0-9a-f]{{16}})\.part")
 DAMAGED = "damaged"  # version of edits that cannot be read
@@ -156,23 +155,6 @@ class EditStore:
         except OSError:
             self._keys[entry.id] = None
         return self._keys[entry.id]
-
-
-class Presence:
-    """Who has which video open for editing."""
-
-    def __init__(self) -> None:
-        self._last_seen_s: dict[tuple[str, str], float] = {}  # by video and user
-
-    def touch(self, video: str, user: str) -> None:
-        now_s = time.monotonic()
-        present = {key: s for key, s in self._last_seen_s.items() if now_s - s <= PRESENCE_S}
-        self._last_seen_s = {**present, (video, user): now_s}  # a new dict: other threads may be reading the old one
-
-    def editors(self, video: str) -> list[str]:
-        """Sorted names of the users who have a video open."""
-        since_s = time.monotonic() - PRESENCE_S
-        return sorted(user for (name, user), s in self._last_seen_s.items() if name == video and s >= since_s)
 
 
 def version_of(hierarchy: Hierarchy) -> str:

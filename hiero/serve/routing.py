@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import ClientDisconnect
 
 from hiero.engine import Video
-from hiero.serve.edits import Presence
 from hiero.serve.entries import Entry
 from hiero.serve.guard import client_key
 from hiero.serve.jobs import JobQueue
@@ -125,7 +124,6 @@ class Services:
     jobs: JobQueue
     log: EventLog
     metrics: CollectorRegistry
-    presence: Presence
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import socket as socketlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import uvicorn
@@ -16,13 +15,14 @@ import uvicorn
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
 from hiero.serve.app import Application, create_app
-from hiero.serve.connections import KEEP_ALIVE_S, LimitedProtocol
 from hiero.serve.library import Library
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import new_token
 from hiero.text.vector_cache import TextCache
 
+MAX_CONNECTIONS = 512
+KEEP_ALIVE_S = 10  # longest pause between two requests
 MAX_HEADER_BYTES = 65536
 NUM_OPEN_FILES = 4096  # each connection may also have a video open
 SHUTDOWN_S = 20  # time for unfinished requests
@@ -68,7 +68,8 @@ class Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            http=partial(LimitedProtocol, trusted_proxies=app.guard.trusted_proxies),  # type: ignore[arg-type]
+            http="h11",
+            limit_concurrency=MAX_CONNECTIONS,  # above it, requests are answered with 503
             ws="none",
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=SHUTDOWN_S,

@@ -1,4 +1,4 @@
-"""Routes for videos: steps, answers, thumbnails, files, exports and the similarity matrix; and for searches."""
+"""Routes for videos: steps, answers, thumbnails, files and exports; and for searches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
-from hiero.steps.segmentation import similarity_tile
 from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
@@ -32,8 +31,6 @@ LARGE_STEPS = 200  # the page never asks for more
 MAX_LABELS = 2000
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
 NUM_FIRST_STEPS = 3  # names of steps that a listed video shows
-TILE_SIZE = 128  # rows and columns of a tile of the similarity matrix
-MAX_ZOOM = 12  # 128 · 2¹² rows, enough for days of video
 
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 NumResults = Annotated[int, Query(ge=1, le=200)]
@@ -165,20 +162,6 @@ async def truth(context: Context, entry: FoundEntry) -> list[dict[str, Any]]:
     return context.library.annotations.get(entry.name, [])
 
 
-@view.get("/api/videos/{id}/similarity/{zoom}/{row}/{column}", responses=ERRORS, response_class=Response)
-async def similarity(context: Context, entry: FoundEntry, zoom: int, row: int, column: int) -> Response:
-    """A tile of the similarity matrix, one byte per cell. X-Rows and X-Columns are its size, X-Cells the matrix's."""
-    video = await context.open_video(entry)
-    if not 0 <= zoom <= MAX_ZOOM:
-        raise InputError(f"zoom must be between 0 and {MAX_ZOOM}, got {zoom}")
-    cells = min(len(video.nodes), TILE_SIZE << zoom)
-    if not (0 <= row * TILE_SIZE < cells and 0 <= column * TILE_SIZE < cells):
-        raise NotFoundError(f"there is no tile {row}, {column} at zoom {zoom}")
-    tile = await context.run(lambda: similarity_tile(video.segmentation_features, cells, TILE_SIZE, (row, column)))
-    headers = {"X-Rows": str(tile.shape[0]), "X-Columns": str(tile.shape[1]), "X-Cells": str(cells)}
-    return Response(tile.tobytes(), media_type="application/octet-stream", headers=headers)
-
-
 @view.get("/api/videos/{id}/picture", responses=ERRORS, response_class=Response)
 async def picture(context: Context, entry: FoundEntry, t: Seconds) -> Response:
     """A thumbnail of a moment. One frame of its file is read if the video is not open."""
@@ -290,7 +273,6 @@ def _entry_to_dict(context: RequestContext, entry: Entry) -> dict[str, Any]:
         "date": entry.date,
         "first_steps": entry.names[:NUM_FIRST_STEPS],
         "edited": library.edits.exists(entry),
-        "editing": context.services.presence.editors(entry.id),
         "truth": bool(library.annotations.get(entry.name)),
     }
 

@@ -185,33 +185,6 @@ def label_runs(labels: np.ndarray, min_nodes: int = 1) -> np.ndarray:
     return long if len(long) else runs
 
 
-def similarity_matrix(x: np.ndarray, size: int) -> np.ndarray:
-    """Cosines between the centred nodes (T, D) at lower resolution, (n, n) with n ≤ size; steps are squares in it."""
-    y = centre_and_normalise(_group_nodes(x, size)[0], MIN_NORM)
-    return np.asarray(y @ y.T)
-
-
-def similarity_tile(x: np.ndarray, size: int, tile_size: int, place: tuple[int, int]) -> np.ndarray:
-    """A tile of the similarity matrix of the nodes (T, D) in grey.
-
-    The matrix has `size` rows. A cell is the cosine similarity of the mean features of two spans.
-    """
-    edges = np.linspace(0, len(x), size + 1).round().astype(int)
-    y = centre_and_normalise(x, MIN_NORM)
-
-    def cell_means(index: int) -> np.ndarray:
-        """Normalised mean features of each row or column of a tile."""
-        bounds = edges[index * tile_size : index * tile_size + tile_size + 1]
-        return unit_vectors(np.add.reduceat(y[: bounds[-1]], bounds[:-1], axis=0))
-
-    return to_grey(cell_means(place[0]) @ cell_means(place[1]).T)
-
-
-def to_grey(similarity: np.ndarray) -> np.ndarray:
-    """Cosines as grey values for a picture; similar is bright."""
-    return np.clip(255 * (similarity + 0.2) / 1.2, 0, 255).astype(np.uint8)
-
-
 def step_labels(boundaries: list[int]) -> np.ndarray:
     """Step of each node, (T,)."""
     return np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))

@@ -49,8 +49,6 @@ def test_it_plays_the_video_and_shows_its_chapters(offline, report):
     wait_until(offline, "document.getElementById('player').currentTime > 0")
     assert offline.locator("#chapters [aria-current]").count() == 1
     assert offline.locator("#missing").is_hidden()
-    offline.click("#sees summary")
-    wait_until(offline, "document.getElementById('matrix').width > 100")
 
 
 def test_it_answers_prepared_questions(offline, report):

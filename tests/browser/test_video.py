@@ -490,31 +490,6 @@ def test_two_people_edit(tea, server, choice):
 # The rest of the view
 
 
-def test_similarity_is_collapsed_and_linked(tea):
-    assert tea.locator("#matrix").is_hidden()
-    tea.click("#sees summary")
-    tea.wait_for_selector("#matrix[data-ready]")
-    tea.locator("#matrix").scroll_into_view_if_needed()
-    box = tea.locator("#matrix").bounding_box()
-    tea.locator("#matrix").click(position={"x": box["width"] * 0.5, "y": 20})
-    wait_time(tea, 14, 16)
-    wait_until(tea, "Math.abs(document.getElementById('timeline').timeline.time - 15) < 1")
-    start = boxes(tea)[1]["start_s"]
-    row = """at => {
-        const context = document.getElementById("matrix").getContext("2d");
-        return [...context.getImageData(at - 2, at + 2, 5, 1).data];
-    }"""
-    pixels = tea.evaluate(row, round(start / 30 * 1024))
-    assert any(sum(pixels[4 * i : 4 * i + 3]) > 750 for i in range(5))  # the white side of a square
-    tea.locator("#matrix").focus()
-    tea.keyboard.press("ArrowRight")
-    wait_time(tea, 15, 17)
-    tea.locator("#matrix").hover(position={"x": 5, "y": box["height"] - 5})  # the last step compared with the first
-    titles = [step["title"] for step in boxes(tea)]
-    assert tea.locator(".pair figure strong").all_text_contents() == [titles[-1], titles[0]]
-    wait_until(tea, "[...document.querySelectorAll('.pair img')].every(({ naturalWidth }) => naturalWidth > 0)")
-
-
 def test_leaving_a_video_stops_it(tea):
     tea.evaluate("document.getElementById('player').play()")
     tea.click("#home")
@@ -608,7 +583,6 @@ def test_accessibility_of_the_video_view(page, server, theme, width, sure):
     open_video(page, server)
     set_steps(page, 5)
     click_step(page, 1)
-    page.click("#sees summary")
     assert violations() == []
     ask(page, "tea")
     page.click("#export button")

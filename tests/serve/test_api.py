@@ -11,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,8 +26,7 @@ from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
-from hiero.serve.video_routes import MAX_STEPS, TILE_SIZE
-from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_tile
+from hiero.serve.video_routes import MAX_STEPS
 from hiero.types import ProgressEvent
 from tests.waiting import PATIENCE_S
 
@@ -113,26 +111,6 @@ def test_pictures_tiles_and_the_file_itself(client, tea, world):
     assert part.content == whole[10:30]
     assert part.headers["content-range"] == f"bytes 10-29/{len(whole)}"
     assert client.get(f"/api/videos/{tea}/file", headers={"Range": f"bytes={len(whole) + 5}-"}).status_code == 416
-
-
-def test_tiles_are_the_matrix(world):
-    """Tiles of two zooms, put together, against the cosines of means that are written out."""
-    video = world.engine.read(world.videos[0])
-    video.nodes = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
-    video.__dict__.pop("segmentation_features", None)
-    features = video.segmentation_features
-    x = centre_and_normalise(features, MIN_NORM)
-    for cells in (128, 256, 300):
-        edges = np.linspace(0, 300, cells + 1).round().astype(int)
-        means = np.stack([x[a:b].sum(0) for a, b in pairwise(edges)])
-        means /= np.linalg.norm(means, axis=1, keepdims=True)
-        expected = np.clip(255 * (means @ means.T + 0.2) / 1.2, 0, 255)
-        num_tiles = -(-cells // TILE_SIZE)
-        rows = [
-            np.concatenate([similarity_tile(features, cells, TILE_SIZE, (r, c)) for c in range(num_tiles)], 1)
-            for r in range(num_tiles)
-        ]
-        np.testing.assert_allclose(np.concatenate(rows).astype(float), expected, atol=1.01)
 
 
 def test_edits_are_kept_beside_the_video_and_exported(client, tea, library, world):

@@ -113,15 +113,6 @@ def test_a_state_of_the_previous_version(library, tmp_path):
         assert client.put(f"{url}/edits", json=document, headers=by("anna", version)).status_code == 200
 
 
-def test_who_else_is_at_work(library, state):
-    id = library.find_by_name("tea").id
-    with connect(library, state) as client:
-        assert client.post(f"/api/videos/{id}/presence", headers=by("anna")).json() == {"editing": ["anna"]}
-        assert client.post(f"/api/videos/{id}/presence", headers=by("ben")).json() == {"editing": ["anna", "ben"]}
-        listed = {video["id"]: video for video in client.get("/api/videos", headers=by("ben")).json()["videos"]}
-        assert listed[id]["editing"] == ["anna", "ben"]
-
-
 def test_names_with_odd_digits_are_sorted(library, world, tmp_path):
     for name in ("cup ²", "cup ①", "cup ٣", "cup 10", "cup 9", "²"):
         (tmp_path / f"{name}.mp4").hardlink_to(world.root / "new.mp4")

@@ -53,7 +53,7 @@ def test_logs_name_requests_and_people_but_no_token(library, capsys):
         client.get("/?token=secret", follow_redirects=False)
         answer = client.get("/api/me", headers={"X-Request-ID": "from-the-proxy.1"})
         forged = client.get("/api/videos", headers={"X-Request-ID": 'x"\n{}'})
-        client.post(f"/api/videos/{library.find_by_name('tea').id}/presence")
+        client.post(f"/api/videos/{library.find_by_name('tea').id}/read")
     assert answer.headers["x-request-id"] == "from-the-proxy.1"
     assert len(forged.headers["x-request-id"]) == 16
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

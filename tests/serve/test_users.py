@@ -36,7 +36,6 @@ ROLE_OF_ROUTE = {
     "DELETE /api/videos/{id}/edits": "edit",
     "GET /api/videos/{id}/history": "view",
     "POST /api/videos/{id}/history/{number}": "edit",
-    "POST /api/videos/{id}/presence": "edit",
     "GET /api/search": "view",
     "GET /api/search/like": "view",
     "POST /api/videos/{id}/read": "edit",

@@ -22,15 +22,6 @@ export const changeOptions = (method, body, version = null) => ({
   method, headers: { "content-type": "application/json", ...(version ? { "if-match": version } : {}) }, body: JSON.stringify(body),
 });
 
-/** A tile of the similarity matrix with one byte per cell. @param {string} id @param {number} zoom @param {number} row @param {number} column */
-export async function fetchTile(id, zoom, row, column) {
-  const response = await fetch(`api/videos/${id}/similarity/${zoom}/${row}/${column}`);
-  if (!response.ok) return null;
-  const header = (/** @type {string} */ name) => Number(response.headers.get(name));
-  const values = new Uint8Array(await response.arrayBuffer());
-  return { rows: header("x-rows"), columns: header("x-columns"), cells: header("x-cells"), values };
-}
-
 /** The address of the picture of a moment. @param {string} id @param {number} time */
 export const thumbnailUrl = (id, time) => `api/videos/${id}/picture?t=${Math.max(0, time).toFixed(1)}`;
 

@@ -36,7 +36,7 @@ interface Video {
 /** A video in the list of all of them. */
 interface ListedVideo {
   id: string; name: string; pictures: boolean; playable: boolean; read: boolean; edited: boolean; num_files: number;
-  duration_s: number | null; num_steps: number | null; folder: string; date: string; first_steps: string[]; editing: string[];
+  duration_s: number | null; num_steps: number | null; folder: string; date: string; first_steps: string[];
 }
 /** What learning from corrections has changed. */
 interface Learned {
@@ -105,7 +105,7 @@ type Commands = Record<"rename" | "split" | "merge" | "earlier" | "later" | "und
 /** The report of one video. */
 interface VideoReportData {
   name: string; model: string; duration_s: number; levels: ReportStep[][]; questions: Answer[]; speech: Utterance[];
-  matrix: { size: number; values: string }; files: (VideoFile & { places: string[] })[];
+  files: (VideoFile & { places: string[] })[];
 }
 interface ReportStep extends Step { words: [string, number][]; picture?: string | null }
 /** The report of a folder. */

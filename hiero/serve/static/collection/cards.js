@@ -25,8 +25,7 @@ export function videoCard(video, job, onRead) {
       h("p", { class: "badges" }, state,
         video.edited ? h("span", { class: "badge accent" }, icon("pencil"), t("video.edited")) : null,
         video.num_files > 1 ? h("span", { class: "badge" }, t("count.files", { n: video.num_files })) : null,
-        video.playable ? null : h("span", { class: "badge" }, t("video.no_file")),
-        video.editing.length ? h("span", { class: "badge good" }, icon("person"), t("video.editing", { names: video.editing.join(", ") })) : null)));
+        video.playable ? null : h("span", { class: "badge" }, t("video.no_file")))));
   const read = !video.read && !isRunning && onRead
     ? h("button", { type: "button", class: "button read", "aria-label": t("video.read_one", { name: video.name }), onclick: onRead }, t("video.read"))
     : null;

@@ -6,7 +6,6 @@ import { describeStep, formatTime } from "../format.js";
 import { t } from "../texts.js";
 import { Answers } from "../video/answers.js";
 import { Chapters } from "../video/chapters.js";
-import { Matrix } from "../video/matrix.js";
 import { Player } from "../video/player.js";
 import { indexSteps, mergeSpeech, stepAt } from "../video/steps.js";
 import { Timeline } from "../video/timeline.js";
@@ -75,7 +74,7 @@ export class VideoReport {
     this.panels = { answers: h("div", { class: "side-panel", hidden: true }, this.backButton(), parts.answers), chapters: h("div", { class: "side-panel" }, parts.chapters) };
     fill(root, this.head(), this.missing,
       h("section", { class: "video-view" }, h("div", { class: "stage" }, h("div", { class: "screen" }, this.screen, this.still), h("div", { class: "side panel" }, this.panels.answers, this.panels.chapters)),
-        h("div", { class: "panel timeline-panel" }, h("div", { class: "timeline-head" }, this.now), parts.timeline), this.similarity()));
+        h("div", { class: "panel timeline-panel" }, h("div", { class: "timeline-head" }, this.now), parts.timeline)));
     this.createComponents(parts);
     this.open();
   }
@@ -90,12 +89,6 @@ export class VideoReport {
   }
 
   backButton() { return h("button", { id: "back", type: "button", class: "button quiet", onclick: () => this.ask("") }, t("offline.chapters")); }
-
-  similarity() {
-    this.matrix = new Matrix({ onSeek: time => this.seek(time), pictureUrl: time => this.pictureAt(time) });
-    this.matrix.showSteps(this.hierarchy);
-    return h("details", { id: "sees", class: "panel fold", ontoggle: () => this.matrix?.showBytes(this.data.matrix) }, h("summary", {}, t("matrix.title")), this.matrix.root);
-  }
 
   /** @param {Record<"chapters" | "answers" | "timeline", HTMLElement>} parts */
   createComponents(parts) {
@@ -144,7 +137,6 @@ export class VideoReport {
   showTime(/** @type {number} */ time) {
     this.time = time;
     this.timeline?.showTime(time);
-    this.matrix?.showTime(time);
     const entry = this.finest.length ? this.entries.get(stepAt(this.finest, time).id) : undefined;
     if (entry) { this.chapters?.showCurrent(entry.step.id); this.showNow(entry); }
     if (!this.screen.hidden) return;

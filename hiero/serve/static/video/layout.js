@@ -9,7 +9,6 @@ import { createConflictDialog } from "./saves.js";
 export function createLayout(/** @type {Commands} */ commands) {
   const parts = {
     name: h("h1", { id: "name" }),
-    editing: h("p", { id: "editing", class: "soft small", role: "status", "aria-live": "polite" }),
     exportPlace: h("span", {}),
     reading: h("div", { id: "reading", class: "notice", role: "status", "aria-live": "polite", hidden: true }),
     player: h("video", { id: "player", controls: true, preload: "metadata", playsInline: true, tabIndex: 0 }),
@@ -23,7 +22,6 @@ export function createLayout(/** @type {Commands} */ commands) {
     now: h("p", { id: "now", class: "number ellipsis" }),
     timeline: h("div", { id: "timeline", class: "timeline" }),
     saved: h("p", { id: "saved", class: "soft small", role: "status", "aria-live": "polite" }),
-    sees: h("details", { id: "sees", class: "panel fold" }, h("summary", {}, t("matrix.title"))),
     history: h("details", { id: "history", class: "panel fold", hidden: true }),
     saves: h("ol", { id: "saves", class: "stack" }),
     same: h("section", { id: "same-section", class: "stack", hidden: true, "aria-labelledby": "same-title" }),
@@ -33,14 +31,14 @@ export function createLayout(/** @type {Commands} */ commands) {
     h("div", { class: "stage" },
       h("div", { class: "screen" }, parts.player, parts.still),
       createSide(parts, commands.tab)),
-    createTimelinePanel(parts, commands), createConflictDialog(), parts.same, parts.sees, parts.history);
+    createTimelinePanel(parts, commands), createConflictDialog(), parts.same, parts.history);
   parts.history.append(h("summary", {}, t("history.title")), parts.saves);
   return { root, ...parts };
 }
 
 /** @param {any} parts @param {{ link: () => void }} commands */
 const createHead = (parts, commands) => h("div", { class: "video-head" },
-  h("div", { class: "grow" }, parts.name, parts.editing),
+  h("div", { class: "grow" }, parts.name),
   h("div", { class: "bar" },
     h("button", { id: "link", type: "button", class: "button", title: t("tools.link_hint"), onclick: commands.link }, icon("link"), h("span", { class: "label" }, t("tools.link"))), parts.exportPlace));
 

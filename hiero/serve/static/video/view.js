@@ -12,9 +12,8 @@ import { Chapters } from "./chapters.js";
 import * as edit from "./edit.js";
 import { hideTip, renameInPlace, showTip } from "./floating.js";
 import { copyLink, createExport, createLayout } from "./layout.js";
-import { Matrix } from "./matrix.js";
 import { Player } from "./player.js";
-import { Presence, showHistory } from "./presence.js";
+import { showHistory } from "./history.js";
 import { Reading } from "./reading.js";
 import { showSame } from "./same.js";
 import { Saves, fetchSteps } from "./saves.js";
@@ -84,9 +83,6 @@ const saves = new Saves({
   onChange: updateTools, onSaved: hierarchy => { showHierarchy(hierarchy); notify(t(store.server?.history ? "edit.saved" : "edit.saved_beside")); loadHistory(); },
   reload: () => loadSteps(() => true), notify,
 });
-const matrix = new Matrix({ onSeek: seek, pictureUrl: pictureAt });
-view.sees.append(matrix.root);
-const presence = new Presence(view.editing);
 const reading = new Reading(view.reading, () => { state.video = null; videoView.show(readAddress(), () => true); });
 
 export const videoView = {
@@ -111,7 +107,6 @@ export const videoView = {
     await asking.show(address, isCurrent);
   },
   hide() {
-    presence.stop();
     player.pause();
     reading.hide();
     hideTip();
@@ -128,13 +123,11 @@ function reset(video) {
   if (video.playable) player.open(video.id, video.files, Number(readAddress().t) || 0); else player.close();
   Object.assign(state, { hierarchy: null, playingAll: null, counts: null, entries: new Map(), extraRows: [] });
   saves.open(video.id, null, null);
-  timeline.clear(); chapters.clear(); matrix.clear(); activities.chosen = null; activities.show([], 0); asking.close(); reading.hide();
+  timeline.clear(); chapters.clear(); activities.chosen = null; activities.show([], 0); asking.close(); reading.hide();
   view.same.hidden = true;
-  view.sees.open = false;
   notify("");
   fill(view.exportPlace, createExport(name => `api/videos/${video.id}/export/${name}${state.counts ? `?k=${state.counts}` : ""}`, store.server?.exports ?? []));
   showTab("chapters");
-  presence.watch(video.id);
   updateTools();
 }
 
@@ -149,7 +142,6 @@ async function loadSteps(/** @type {() => boolean} */ isCurrent) {
   slider.value = $("k-now").value = numSteps;
   showHierarchy(hierarchy);
   loadHistory();
-  showMatrix();
 }
 
 function showHierarchy(/** @type {Hierarchy} */ hierarchy) {
@@ -158,7 +150,6 @@ function showHierarchy(/** @type {Hierarchy} */ hierarchy) {
   timeline.show({ hierarchy, entries, extraRows: state.extraRows, files: state.video?.files ?? [] });
   chapters.show(hierarchy, entries);
   activities.show(repeatedActivities(hierarchy), [...entries.values()].filter(({ step }) => step.origin === "person").length);
-  matrix.showSteps(hierarchy);
   asking.open(state.video?.id ?? "", usedNames(hierarchy));
   updateTools();
   onTimeChange(currentTime());
@@ -214,12 +205,6 @@ function loadHistory() {
   showHistory(view.saves, state.video.id, { version: () => saves.version, onRestored: () => { state.hierarchy = null; videoView.show(readAddress(), () => true); } });
 }
 
-function showMatrix() {
-  const { video } = state;
-  if (!view.sees.open || !video || !state.hierarchy) return;
-  if (matrix.canvas.dataset.ready === video.id) matrix.draw(); else matrix.show(video.id, () => state.video?.id === video.id);
-}
-
 // Time and selection
 
 function onSelect(/** @type {StepEntry} */ entry) {
@@ -245,7 +230,6 @@ function seek(/** @type {number} */ time, remember = true) {
 
 function onTimeChange(/** @type {number} */ time) {
   timeline.showTime(time, !player.paused || time === state.linkedTime);
-  matrix.showTime(time);
   const finest = state.hierarchy?.levels.at(-1)?.steps;
   if (finest?.length) {
     const { id } = stepAt(finest, time), entry = state.entries.get(id);
@@ -276,4 +260,3 @@ listenToKeys({
   toggle: () => { if (state.video?.playable) player.toggle(); }, onArrow: event => onTimelineKey(timeline, event),
 });
 view.history.addEventListener("toggle", loadHistory);
-view.sees.addEventListener("toggle", showMatrix);

@@ -1,4 +1,4 @@
-"""`hiero figure` draws what can be read back."""
+"""The figures of the paper can be read back."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from hiero.cli import app
-from hiero.cli.figures import read_frames
 from hiero.errors import InputError
 from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
 from tests.films import write_video
 from tests.optional import skip_without
 
 skip_without("matplotlib", "needs matplotlib: pip install 'hiero-video[figures]'")
+
+from examples.figures import app, read_frames  # noqa: E402
 
 
 @pytest.fixture
@@ -30,7 +30,6 @@ def data(tmp_path):
 @pytest.mark.parametrize("kind", ["similarity", "timeline", "features"])
 def test_figures(model, data, kind):
     arguments = [
-        "figure",
         kind,
         str(data / "features" / "v0.npy"),
         "--annotations",
@@ -54,7 +53,6 @@ def test_narrations_around_steps(model, data):
     lines = [f"v0,{t},{STEPS[t % 6]} now" for t in range(5, 300, 9)]
     (data / "narrations.csv").write_text("\n".join(["video,time_s,text", *lines]) + "\n")
     arguments = [
-        "figure",
         "narrations",
         str(data / "narrations.csv"),
         "--annotations",
@@ -71,14 +69,10 @@ def test_narrations_around_steps(model, data):
 def test_three_columns_labels_and_frames(model, data):
     arguments = [str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model)]
     other = f"Another={data / 'features' / 'v0.npy'}"
-    app(["figure", "similarity", *arguments, "--also", other, "-o", str(data / "s.svg")], result_action="return_value")
-    with pytest.raises(InputError, match="--also takes TITLE=FILE"):
-        app(
-            ["figure", "similarity", *arguments, "--also", "x", "-o", str(data / "s.svg")], result_action="return_value"
-        )
+    app(["similarity", *arguments, "--also", other, "-o", str(data / "s.svg")], result_action="return_value")
     film = write_video(data / "v0.mp4", list(range(0, 240, 4)), fps=1)
     app(
-        ["figure", "timeline", *arguments, "--labels", "--frames", str(film), "-o", str(data / "t.svg")],
+        ["timeline", *arguments, "--labels", "--frames", str(film), "-o", str(data / "t.svg")],
         result_action="return_value",
     )
     assert "<image" in (data / "t.svg").read_text()

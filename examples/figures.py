@@ -1,27 +1,37 @@
-"""The figures of the paper: similarity matrices, timelines of steps, and t-SNE of segments and narrations.
+"""The figures of the paper for any annotated video: similarity, timelines of steps, and t-SNE.
 
-Steps differ in numbers and hatching as well as in colour, so that they can be told apart in grey.
+    python -m examples.figures similarity features/tea.npy --annotations steps.json -o tea.svg
+    python -m examples.figures timeline features/tea.npy --annotations steps.json --labels -o tea
+    python -m examples.figures features features/tea.npy --annotations steps.json -o tea.png
+    python -m examples.figures narrations narrations.csv --annotations steps.json --video tea -o tea.png
+
+`annotations` is a JSON file with timed steps, in the format of `hiero eval own`. Steps differ in numbers
+and hatching as well as in colour, so that they can be told apart in grey.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from cyclopts import App, Parameter
 from scipy.optimize import linear_sum_assignment
 
+from hiero.data.features import read_feature_array
 from hiero.data.narrations import read_narrations
-from hiero.engine import Engine, Video
+from hiero.decoding.decode import Sampling, read_segments
+from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
-from hiero.evaluation.own_videos import read_annotations
+from hiero.evaluation.own_videos import read_annotations, read_case
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
-from hiero.steps.segmentation import label_runs, similarity_matrix
+from hiero.steps.segmentation import centre_and_normalise, label_runs
 from hiero.storage.files import atomic_path
-from hiero.types import format_time
+from hiero.types import Clock, format_time
 
 try:
     from matplotlib.figure import Figure
@@ -52,7 +62,7 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
     end_s = float(case.to_seconds(np.array(len(case.video.nodes))))
     start_s = case.video.clock.start_s
     for panel, (title, x) in zip(axes, columns.items(), strict=True):
-        matrix = similarity_matrix(x, MAX_NODES)
+        matrix = _similarity(x)
         panel.imshow(
             matrix, cmap="gray", vmin=-0.3, vmax=1, extent=(start_s, end_s, end_s, start_s), interpolation="nearest"
         )
@@ -69,6 +79,13 @@ def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None
         _format_time_axes(panel.xaxis, panel.yaxis)
     _add_legend(figure, numbers)
     return figure
+
+
+def _similarity(x: np.ndarray) -> np.ndarray:
+    """Cosine similarity of the centred nodes (T, D), averaged to at most MAX_NODES rows."""
+    edges = np.linspace(0, len(x), min(len(x), MAX_NODES) + 1).round().astype(int)
+    y = centre_and_normalise(np.add.reduceat(x, edges[:-1], axis=0))
+    return y @ y.T
 
 
 def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[float, np.ndarray]] = ()) -> Figure:
@@ -285,3 +302,92 @@ def _match_to_truth(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
     clusters, steps = linear_sum_assignment(-overlap[:, 1:])
     numbers[clusters] = np.where(overlap[clusters, steps + 1] > 0, steps + 1, 0)
     return numbers[labels]
+
+
+app = App(name="figures", help="Draw the figures of the paper for any annotated video.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FigureOptions:
+    """What is drawn, and where it is written.
+
+    Parameters
+    ----------
+    annotations
+        JSON file with timed steps.
+    out
+        Output file (.svg or .png). Without a suffix both are written.
+    video
+        Name of the video in the annotations. Defaults to the name of the input file.
+    model
+        Shipped model, model folder, or Hugging Face id.
+    hz
+        Rows per second of the feature file.
+    """
+
+    annotations: Path
+    out: Annotated[Path, Parameter(name=["--out", "-o"])]
+    video: str | None = None
+    model: str = "hiero-k400"
+    hz: float | None = None
+
+    def load_engine(self) -> Engine:
+        return load(self.model, backbone="default")
+
+    def read_case(self, features: Path) -> Case:
+        clock = None if self.hz is None else Clock(self.hz, 1.0)
+        case, warning = read_case(self.load_engine(), features, self.annotations, self.video, clock)
+        if warning:
+            print(warning)
+        return case
+
+    def save(self, figure: Figure) -> None:
+        for path in save_figure(figure, self.out):
+            print(f"{path}: written")
+
+
+@app.command
+def similarity(features: Path, /, *, options: FigureOptions, also: list[str] | None = None) -> None:
+    """Similarity of all segments; `--also TITLE=FILE` adds features of another backbone as a column."""
+    others = dict(item.split("=", 1) for item in also or [])
+    arrays = {title: read_feature_array(Path(file)) for title, file in others.items()}
+    options.save(similarity_figure(options.read_case(features), arrays))
+
+
+@app.command(name="features")
+def features_command(features: Path, /, *, options: FigureOptions, seed: int = 0) -> None:
+    """A t-SNE of the segments, coloured by their true steps."""
+    options.save(feature_figure(options.read_case(features), seed))
+
+
+@app.command
+def timeline(features: Path, /, *, options: FigureOptions, labels: bool = False, frames: Path | None = None) -> None:
+    """True steps, steps from raw features, and HiERO's; `--frames VIDEO` draws the middle of each true step."""
+    case = options.read_case(features)
+    pictures = [] if frames is None else read_frames(frames, [(step.start_s + step.end_s) / 2 for step in case.truth])
+    options.save(timeline_figure(case, labels=labels, frames=pictures))
+
+
+@app.command
+def narrations(texts: Path, /, *, options: FigureOptions, features: Path | None = None, seed: int = 0) -> None:
+    """A t-SNE of the narrations of a video together with the labels of their steps."""
+    options = replace(options, video=options.video or texts.stem)
+    case = None if features is None else options.read_case(features)
+    engine = options.load_engine()
+    options.save(narrated_steps_figure(engine, texts, options.annotations, str(options.video), case, seed))
+
+
+def read_frames(video: Path, times_s: Sequence[float], short_side: int = 160) -> list[tuple[float, np.ndarray]]:
+    """Small frames (H, W, 3) of a video with their times; times after its end get none."""
+    wanted, out = sorted(times_s), []
+    for segment in read_segments(video, Sampling(num_frames=1, short_side=short_side)):
+        while wanted and wanted[0] < segment.end_s:
+            out.append((wanted.pop(0), segment.frames[0]))
+        if not wanted:
+            break
+    return out
+
+
+if __name__ == "__main__":
+    app()
