@@ -5,8 +5,6 @@
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --part dev   the same on recipes for development
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --select   weights of prototypes, on the latter
     python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --draw docs/adaptation.png
-    python -m benchmarks.adaptation ../shared/captaincook4d --work WORK --methods prototypes both --numbers 8
-        --batch-size 4
 
 The model is trained without these recipes: WORK/models/PART-0, by the recipe of `hiero-k400`, and
 trained now where it is missing (minutes on a GPU). `--part test` has the unseen recipes of
@@ -19,7 +17,7 @@ steps given; the others are scored:
     F1          the recording is cut and named (`hiero label`): steps of the right name with an IoU above 0.3
 
 Means over draws, the same for all methods, then over recipes; ± is the deviation over recipes. Each cell is kept in
-WORK/cells-PART-BATCH.jsonl, so a run goes on.
+WORK/cells-PART.jsonl, so a run goes on.
 """
 
 from __future__ import annotations
@@ -49,10 +47,6 @@ from benchmarks.captaincook4d_data import (
     split,
 )
 from hiero.corpus.adaptation import (
-    DEFAULT_TUNING,
-    CorrectedSteps,
-    TuningSettings,
-    fine_tune,
     learn_from_videos,
 )
 from hiero.data.stores import pack
@@ -68,8 +62,6 @@ METHODS = {
     "none": "no adaptation",
     "neighbour": "nearest neighbour, raw features",
     "prototypes": "prototypes (hiero adapt)",
-    "tuned": "fine-tuned, no prototypes",
-    "both": "fine-tuned and prototypes",
     "vslnet": "VSLNet, same recordings",
     "actionformer": "ActionFormer, same recordings",
 }
@@ -225,28 +217,6 @@ def score_neighbour(data: Data, recipe: str, learn: Sequence[str], score: Sequen
     return np.mean(results, axis=0).tolist()
 
 
-def score_tuned(
-    data: Data,
-    folder: Path,
-    recipe: str,
-    learn: Sequence[str],
-    score: Sequence[str],
-    teach: bool,
-    device: str,
-    lr: str = "",
-    num_updates: int = DEFAULT_TUNING.num_updates,
-    batch_size: int = DEFAULT_TUNING.batch_size,
-) -> list[float]:
-    """The model after a short training on the corrected recordings."""
-    with tempfile.TemporaryDirectory() as name:
-        out = Path(name) / "model"
-        corrected = [(base_video(data, folder, r), CorrectedSteps(r, Path(r), data.steps(r))) for r in learn]
-        options = [*DEFAULT_TUNING.options, *([f"lr={lr}"] if lr else [])]
-        tuning = TuningSettings(options, num_updates, batch_size=batch_size)
-        fine_tune(base_engine(folder), corrected, out, tuning, device)
-        return score_engine(data, out, recipe, learn, score, teach)
-
-
 def score_head(
     data: Data, folder: Path, kind: str, recipe: str, learn: Sequence[str], score: Sequence[str], device: str
 ) -> list[float | None]:
@@ -325,7 +295,7 @@ def open_data(source: Path, work: Path, part: str) -> Data:
 
 
 def compute_cell(
-    source: Path, work: Path, part: str, method: str, recipe: str, num: int, number: int, device: str, batch_size: int
+    source: Path, work: Path, part: str, method: str, recipe: str, num: int, number: int, device: str
 ) -> dict:
     """Scores of one method for one draw."""
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
@@ -335,8 +305,6 @@ def compute_cell(
         "none": lambda: score_engine(data, folder, recipe, [], score, False),
         "neighbour": lambda: score_neighbour(data, recipe, learn, score),
         "prototypes": lambda: score_engine(data, folder, recipe, learn, score, True),
-        "tuned": lambda: score_tuned(data, folder, recipe, learn, score, False, device, batch_size=batch_size),
-        "both": lambda: score_tuned(data, folder, recipe, learn, score, True, device, batch_size=batch_size),
         "vslnet": lambda: score_head(data, folder, "vslnet", recipe, learn, score, device),
         "actionformer": lambda: score_head(data, folder, "actionformer", recipe, learn, score, device),
     }
@@ -346,7 +314,7 @@ def compute_cell(
 def run_cells(args: argparse.Namespace) -> list[dict]:
     """Compute the cells that are not there yet, and return all."""
     data = open_data(args.source, args.work, args.part)
-    file = args.work / f"cells-{args.part}-{args.batch_size}.jsonl"
+    file = args.work / f"cells-{args.part}.jsonl"
     cells = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     done = {(cell["method"], cell["recipe"], cell["num"], cell["draw"]) for cell in cells}
     todo = [
@@ -357,7 +325,7 @@ def run_cells(args: argparse.Namespace) -> list[dict]:
         and (number < args.slow_draws or method in ("none", "neighbour", "prototypes"))
     ]
     with file.open("a") as out:
-        arguments = [(args.source, args.work, args.part, *cell, args.device, args.batch_size) for cell in todo]
+        arguments = [(args.source, args.work, args.part, *cell, args.device) for cell in todo]
         for cell in _compute_cells(arguments, args.jobs):
             cells.append(cell)
             out.write(json.dumps(cell) + "\n")
@@ -409,41 +377,6 @@ def _score_weights(
         ]
         rows.append(np.mean(scores, axis=0).tolist())
     return rows
-
-
-def select_tuning(args: argparse.Namespace) -> None:
-    """Rate and length of the fine-tuning, with prototypes after it, on recipes for development with
-    4 and 8 corrected.
-    """
-    data = open_data(args.source, args.work, "dev")
-    grid = list(product(("5e-5", "1e-4", "3e-4"), (60, 150)))
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-        jobs = {
-            (*values, num, recipe): pool.submit(_score_tuning, args.source, args.work, recipe, num, values, args.device)
-            for values in grid
-            for num in (4, 8)
-            for recipe in data.recipes
-            if num < len(data.recipes[recipe])
-        }
-        results = {key: job.result() for key, job in jobs.items()}
-    for lr, num_updates in grid:
-        scores = {
-            num: np.mean([v for key, v in results.items() if key[:3] == (lr, num_updates, num)], axis=0)
-            for num in (4, 8)
-        }
-        print(
-            f"lr {lr}, {num_updates} updates:",
-            {num: np.round(100 * values, 1).tolist() for num, values in scores.items()},
-        )
-
-
-def _score_tuning(source: Path, work: Path, recipe: str, num: int, values: tuple[str, int], device: str) -> list[float]:
-    torch.set_num_threads(1)
-    data = open_data(source, work, "dev")
-    return score_tuned(data, work / "models" / "dev-0", recipe, *data.draw(recipe, num, 0), True, device, *values)
-
-
-# Models, tables, the plot
 
 
 def train_model(source: Path, work: Path, part: str, device: str, settings: Sequence[str] = ("seed=0",)) -> None:
@@ -533,8 +466,6 @@ def draw(cells: list[dict], file: Path) -> None:
         "none": ("#888888", "--"),
         "neighbour": ("#b8860b", "-"),
         "prototypes": ("#0b6e4f", "-"),
-        "tuned": ("#7a9bd1", "-"),
-        "both": ("#1d3f8f", "-"),
         "vslnet": ("#c0392b", ":"),
         "actionformer": ("#8e44ad", ":"),
     }
@@ -572,19 +503,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--part", choices=["dev", "test"], default="test")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--numbers", nargs="+", type=int, default=list(NUMBERS), help="of corrected recordings")
-    parser.add_argument("--batch-size", type=int, default=DEFAULT_TUNING.batch_size, help="of the fine-tuning")
     parser.add_argument("--draws", type=int, default=2, help="of recordings, for each recipe and number")
     parser.add_argument("--slow-draws", type=int, default=2, help="of methods that train")
     parser.add_argument("--select", action="store_true")
-    parser.add_argument("--select-tuning", action="store_true")
     parser.add_argument("--draw", type=Path, help="write the plot to this file")
     parser.add_argument("--jobs", type=int, default=1, help="processes; 0 computes in this one")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args(arguments)
     args.work.mkdir(parents=True, exist_ok=True)
-    train_model(args.source, args.work, "dev" if args.select or args.select_tuning else args.part, args.device)
-    if args.select or args.select_tuning:
-        (select if args.select else select_tuning)(args)
+    train_model(args.source, args.work, "dev" if args.select else args.part, args.device)
+    if args.select:
+        select(args)
         return
     cells = run_cells(args)
     print_table(cells)

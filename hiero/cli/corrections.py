@@ -11,7 +11,6 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import echo, log
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
-from hiero.cli.training_display import TrainDisplay
 from hiero.errors import InputError
 from hiero.storage.files import write_bytes
 from hiero.types import Clock, format_count
@@ -118,21 +117,18 @@ def adapt(
     *what: str,
     out: Out,
     annotations: Path | None = None,
-    fine_tune: bool | None = None,
     join: Join = None,
     options: VideoOptions = VideoOptions(),
 ) -> None:
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 
-    The model stores what each named step looks like, without training. With at least eight videos and a
-    hundred steps, it is also fine-tuned if that helps on corrected videos that are held out. Repeat an
-    interrupted run to continue it.
+    The model stores what each named step looks like, without training.
 
     **Examples**
 
     * `hiero adapt kitchen1.mp4 kitchen2.mp4 -o models/mine`
     * `hiero adapt corpus/ -o models/mine`
-    * `hiero adapt features/ --annotations steps.json -o models/mine --no-fine-tune`
+    * `hiero adapt features/ --annotations steps.json -o models/mine`
 
     Parameters
     ----------
@@ -143,8 +139,6 @@ def adapt(
         Output folder for the new model.
     annotations
         JSON file with the steps of all videos, in the format of `hiero eval own`.
-    fine_tune
-        Whether to fine-tune the network. Defaults to yes if it helps on held-out videos.
     """
     from hiero.corpus.adaptation import adapt as adapt_model
     from hiero.corpus.adaptation import annotated_corrections, find_corrections
@@ -153,15 +147,8 @@ def adapt(
         raise InputError("name the videos to learn from: hiero adapt VIDEO…, a folder, or a corpus")
     videos = _find_videos(what, join)
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
-    prototypes = adapt_model(
-        options.load_engine(),
-        corrections,
-        lambda reader, source: options.read_video(source, reader),
-        out,
-        tune=fine_tune,
-        display=TrainDisplay(),
-        log=log,
-    )
+    engine = options.load_engine()
+    prototypes = adapt_model(engine, corrections, lambda source: options.read_video(source, engine), out)
     learned = f"learned from {format_count(int(prototypes.num_steps.sum()), 'step')} in {len(corrections)}"
     names, of_videos = format_count(len(prototypes.labels), "step name"), format_count(len(videos), "video")
     echo(f"{out}: {names}, {learned} of {of_videos}")

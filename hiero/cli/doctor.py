@@ -1,90 +1,95 @@
-"""hiero doctor: check the installation and the machine."""
+"""hiero doctor: what is installed on this machine, a line each."""
 
 from __future__ import annotations
 
+import platform
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
 
+import hiero
 from hiero.cli.console import echo, print_json
-from hiero.cli.diagnostics import Finding, Machine, first_line, problem
 from hiero.cli.options import Json
-from hiero.types import printable
+from hiero.storage import weights
 
-SLOW_S = 1.0  # the time of a slower check is shown
-STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+PACKAGES = ("torch", "av", "onnxruntime", "lancedb", "fastapi")
+CODECS = ("h264", "hevc", "av1", "vp9")
+DEFAULT_WEIGHTS = ("i3d-k400", "dinov2-text", "minilm")  # used by the built-in models
 
 
-def doctor(*, machine: Machine = Machine(), json_: Json = False) -> None:
-    """Check this machine (packages, weights, GPU, decoders, disks, server) and say how to fix problems.
+@dataclass(frozen=True)
+class Finding:
+    """A line of the report. A warning is about an optional part, a problem keeps hiero from working."""
 
-    Nothing is changed or downloaded. The exit code is 1 if there is a problem. Warnings are about
-    optional parts.
+    name: str
+    message: str
+    level: Literal["ok", "warning", "problem"] = "ok"
+
+
+def doctor(*, json_: Json = False) -> None:
+    """Show versions, weights, decoders and GPU of this machine. The exit code is 1 if there is a problem.
 
     **Examples**
 
     * `hiero doctor`
-    * `hiero doctor --state /var/lib/hiero --json`
+    * `hiero doctor --json`
     """
-    from rich.console import Console
-
-    findings: list[Finding] = []
-    with Console(stderr=True).status("") as status:  # shown on a terminal only
-        for finding in diagnose(machine, lambda name: status.update(f"checking {name}")):
-            findings.append(finding)
-            if not json_:
-                _print_finding(finding)
-    counts = {level: sum(finding.level == level for finding in findings) for level in STYLES}
+    findings = [*check_versions(), *check_weights(), *check_decoders(), *check_gpu()]
+    is_ok = all(finding.level != "problem" for finding in findings)
     if json_:
-        print_json({"ok": not counts["problem"], "counts": counts, "findings": list(map(asdict, findings))})
+        print_json({"ok": is_ok, "findings": list(map(asdict, findings))})
     else:
-        echo(", ".join(f"{count} {level}{'s' * (level != 'ok' and count != 1)}" for level, count in counts.items()))
-    sys.exit(1 if counts["problem"] else 0)
+        for finding in findings:
+            echo(f"{finding.level:<8} {finding.name:<22} {finding.message}")
+    sys.exit(not is_ok)
 
 
-def load_checks() -> dict[str, Callable[[Machine], Iterator[Finding]]]:
-    """The checks by name, the slowest ones last."""
-    from hiero.cli.diagnostics import machine, networks, server
-
-    return {
-        "python": machine.check_python,
-        "hiero": machine.check_hiero,
-        "packages": machine.check_packages,
-        "folders": machine.check_folders,
-        "sqlite": server.check_sqlite,
-        "state": server.check_state,
-        "port": server.check_port,
-        "gpu": machine.check_gpu,
-        "decoders": networks.check_decoders,
-        "onnxruntime": networks.check_onnxruntime,
-        "weights": networks.check_weights,
-        "network": server.check_network,
-        "models": networks.check_models,
-    }
-
-
-def diagnose(machine: Machine, on_check: Callable[[str], None] = lambda _: None) -> Iterator[Finding]:
-    """Run all checks. A check that raises an error is a problem, and the others still run."""
-    for name, check in load_checks().items():
-        on_check(name)
-        begin = time.perf_counter()
+def check_versions() -> Iterator[Finding]:
+    yield Finding("hiero", f"{hiero.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for package in PACKAGES:
         try:
-            for finding in check(machine):
-                yield replace(finding, elapsed_s=time.perf_counter() - begin)
-                begin = time.perf_counter()
-        except Exception as error:  # any error of a broken package or an unusual system
-            finding = problem(name, f"could not be checked: {first_line(error)}", "")
-            yield replace(finding, elapsed_s=time.perf_counter() - begin)
+            yield Finding(package, version(package))
+        except PackageNotFoundError:
+            yield Finding(package, f"not installed; run: pip install {package}", "warning")
 
 
-def _print_finding(finding: Finding) -> None:
-    from rich.console import Console
-    from rich.text import Text
+def check_weights() -> Iterator[Finding]:
+    """Installed weights, compared with their published hashes."""
+    for entry in weights.REGISTRY.values():
+        name, command = f"weights {entry.name}", f"hiero weights get {entry.name}"
+        folder = weights.find(entry.name)
+        if folder is None:
+            level: Literal["ok", "warning"] = "warning" if entry.name in DEFAULT_WEIGHTS else "ok"
+            yield Finding(name, f"not installed ({entry.megabytes} MB); run: {command}", level)
+            continue
+        hashes = {folder / file: checksum for file, (_, checksum) in entry.files.items()}
+        if damaged := [str(file) for file, checksum in hashes.items() if not weights.is_genuine(file, checksum)]:
+            yield Finding(name, f"damaged; delete {' '.join(damaged)} and run: {command}", "problem")
+        else:
+            yield Finding(name, f"{folder}, {'verified' if all(hashes.values()) else 'no published hash'}")
 
-    elapsed = f"  ({finding.elapsed_s:.1f} s)" if finding.elapsed_s > SLOW_S else ""
-    level = f"{finding.level:<8}", STYLES[finding.level]
-    line = Text.assemble(level, f"{finding.name:<24}{printable(finding.message)}{elapsed}")
-    if finding.advice:
-        line.append(f"\n{'':<32}{printable(finding.advice)}", style="dim" if finding.level == "ok" else "")
-    Console().print(line, soft_wrap=True, highlight=False)
+
+def check_decoders() -> Iterator[Finding]:
+    try:
+        import av
+    except ImportError as error:
+        yield Finding("decoders", f"no video can be read ({error}); run: pip install 'av>=18'", "problem")
+        return
+    missing = [codec for codec in CODECS if codec not in av.codec.codecs_available]
+    if missing:
+        yield Finding("decoders", f"{', '.join(missing)} missing; run: pip install --force-reinstall av", "warning")
+    else:
+        yield Finding("decoders", ", ".join(CODECS))
+
+
+def check_gpu() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs only"
+        yield Finding("gpu", f"no NVIDIA GPU is usable; torch is built for {build}")
+    for index in range(torch.cuda.device_count()):
+        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(index))
+        yield Finding(f"gpu cuda:{index}", f"{torch.cuda.get_device_name(index)}, {free:.1f} of {total:.1f} GiB free")

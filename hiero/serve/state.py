@@ -109,7 +109,7 @@ class State:
         except OSError as error:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
-            advice = "check it with `hiero doctor --state` or restore a backup"
+            advice = "restore a backup, or move the file away to begin with an empty state"
             raise InputError(f"{folder}/{FILE_NAME}: cannot be used ({error}); {advice}") from error
 
     @property

@@ -90,7 +90,7 @@ def test_a_run_trains_its_model_and_scores_the_cells_that_are_missing(dataset, t
     ]
     main(command)
     assert (folder / "model.safetensors").stat().st_mtime_ns == before  # trained once
-    cells = [json.loads(line) for line in (work / "cells-test-2.jsonl").read_text().splitlines()]
+    cells = [json.loads(line) for line in (work / "cells-test.jsonl").read_text().splitlines()]
     assert {(cell["method"], cell["num"]) for cell in cells} == {
         (m, n) for m in ("none", "neighbour", "prototypes") for n in (1, 2)
     }
@@ -102,4 +102,4 @@ def test_a_run_trains_its_model_and_scores_the_cells_that_are_missing(dataset, t
     assert "| labels | 1 corrected | 2 corrected |" in printed
     assert "| prototypes (hiero adapt) | 100.0 ± 0.0" in printed
     main(command)
-    assert len((work / "cells-test-2.jsonl").read_text().splitlines()) == len(cells)  # all were there
+    assert len((work / "cells-test.jsonl").read_text().splitlines()) == len(cells)  # all were there

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hiero.cli import app
-from hiero.cli.diagnostics.networks import DEFAULT_WEIGHTS
+from hiero.cli.doctor import DEFAULT_WEIGHTS
 from hiero.storage.weights import REGISTRY
 from tests.optional import program_or_skip
 

@@ -82,7 +82,7 @@ def test_one_server_a_folder(tmp_path):
 def test_files_that_cannot_be_used(tmp_path):
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / FILE_NAME).write_bytes(b"no database at all" * 100)
-    with pytest.raises(InputError, match="hiero doctor --state"):
+    with pytest.raises(InputError, match=FILE_NAME):
         State(tmp_path / "damaged")
     State(tmp_path / "later").close()
     with sqlite3.connect(tmp_path / "later" / FILE_NAME) as database:
@@ -118,7 +118,7 @@ def test_a_state_that_lacks_something_is_refused(tmp_path, change, message):
     State(tmp_path).close()
     with sqlite3.connect(tmp_path / FILE_NAME) as database:
         database.execute(change)
-    with pytest.raises(InputError, match=f"cannot be used .{message}.*hiero doctor"):
+    with pytest.raises(InputError, match=message):
         State(tmp_path)
 
 
