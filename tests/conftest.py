@@ -41,7 +41,6 @@ LONG_MODULES = (
     "engine/test_engine.py",
     "serve/test_server.py",
     "corpus/test_s3.py",
-    "serve/test_ray_reader.py",
     "bench/test_hostile.py",
     "evaluation/test_case_processes.py",
     "storage/test_weights.py",

@@ -81,7 +81,7 @@ def main() -> None:
             os.environ.pop(name, None)
     try:
         _check_text(sys.argv[1:])
-        app(extraction.expand_ray_address(sys.argv[1:]))
+        app(sys.argv[1:])
     except InputError as error:
         log(f"hiero: {error}")
         sys.exit(2)

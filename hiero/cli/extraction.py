@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +25,6 @@ from hiero.cli.console import (
 from hiero.cli.options import (
     BatchSize,
     Device,
-    Flag,
     Json,
     Out,
     StoredPrecision,
@@ -43,7 +40,6 @@ from hiero.types import ProgressEvent, format_time
 if TYPE_CHECKING:
     from hiero.extraction.collection import ExtractionProgress, ExtractionResult
 
-RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")
 FILE_WIDTH = 220  # characters of a table in a file or pipe
 
 
@@ -88,13 +84,10 @@ class ComputeOptions:
     Parameters
     ----------
     jobs
-        Videos processed at a time; several help on a GPU. On a Ray cluster, processes of each
-        worker.
+        Videos processed at a time; several help on a GPU.
     ray
-        Run on a Ray cluster: `--ray` starts a local one, `--ray ADDRESS` uses an existing one (`auto`
-        if this machine belongs to it).
-    address
-        Address of the Ray cluster; the same as `--ray ADDRESS`.
+        Run on the Ray cluster at this address: `auto` if this machine belongs to it, `local` to
+        start one here.
     workers
         Processes on the cluster, each with a copy of the network. Defaults to one per GPU, or per two CPUs.
     precision
@@ -102,8 +95,7 @@ class ComputeOptions:
     """
 
     jobs: Annotated[int, Parameter(alias="-j")] = 1
-    ray: Flag = False
-    address: str | None = None
+    ray: str | None = None
     workers: int | None = None
     device: Device = "auto"
     precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
@@ -171,22 +163,13 @@ def extract(
         with reading_bars() as progress:
             fetch_weights(find_backbone(backbone), progress)
     with _extraction_bars(len(files)) as shown:
-        if compute.ray or compute.address is not None:
-            address, workers, jobs = compute.address, compute.workers, compute.jobs
-            results = extract_on_cluster(files, plan, address=address, workers=workers, jobs=jobs, progress=shown)
+        if compute.ray is not None:
+            results = extract_on_cluster(files, plan, address=compute.ray, workers=compute.workers, progress=shown)
         else:
             results = extract_all(files, plan, compute.jobs, shown)
     _print_results(results, out, json_)
     if any(result.status == "failed" for result in results):
         sys.exit(1)
-
-
-def expand_ray_address(tokens: list[str]) -> list[str]:
-    """Rewrite `--ray ADDRESS` to `--ray --address ADDRESS`, unless the word after --ray names a file."""
-    for index, (token, following) in enumerate(itertools.pairwise(tokens)):
-        if token == "--ray" and RAY_ADDRESS.fullmatch(following) and not Path(following).exists():
-            return [*tokens[: index + 1], "--address", *tokens[index + 1 :]]
-    return tokens
 
 
 def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) -> None:

@@ -160,11 +160,6 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     library.cache, library.adds_to_corpus = options.cache, settings.index
     library.transcripts = TranscriptSettings(None, not options.no_transcript, options.speech, options.cache)
     library.labels = read_optional_labels(settings.labels)
-    if settings.ray:
-        from hiero.engine.ray_reader import RayReader
-
-        engine_settings = {"model": options.model, "backbone": options.backbone, "device": options.device}
-        library.reader = RayReader(engine_settings, settings.jobs, settings.address)
     return library
 
 

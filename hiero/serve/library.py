@@ -71,7 +71,6 @@ class Library:
     adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
     cache: bool = True
     transcripts: TranscriptSettings = DEFAULT_SETTINGS
-    reader: Callable[[VideoSource, ProgressCallback], None] | None = None  # processes videos into the cache
     edits: EditStore = field(default_factory=EditStore)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
@@ -175,8 +174,6 @@ class Library:
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
-        if self.reader is not None and not entry.is_read:
-            self.reader(entry.source, progress or no_progress)
         is_indexed = self.find_record(entry) is not None
         if self.corpus is not None and self.adds_to_corpus and not is_indexed and self.corpus.lookup([entry.name]):
             raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")

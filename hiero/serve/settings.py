@@ -56,11 +56,6 @@ class ServerSettings:
         Number of videos that are processed at the same time.
     watch
         Check folders and addresses every ten seconds for new videos, and process them.
-    ray
-        Process videos on a Ray cluster, started here or running at `--address`. All its machines must
-        see the same files and cache.
-    address
-        Address of the Ray cluster; the same as `--ray ADDRESS`.
     root_path
         Path under which a proxy serves the page, such as /hiero.
     trusted_proxy
@@ -91,8 +86,6 @@ class ServerSettings:
     index: Flag = False
     jobs: int = 1
     watch: Flag = False
-    ray: Flag = False
-    address: str | None = None
     root_path: str = ""
     trusted_proxy: Repeated = None
     user_header: str | None = None
