@@ -84,12 +84,13 @@ class Clock:
         return self.start_s + (index + 0.5) * self.stride / self.fps
 
     def index(self, time_s: float) -> int:
-        """The segment that contains a time; negative before the start."""
-        return math.floor((time_s - self.start_s) * self.fps / self.stride)
+        """The segment that contains a time, edge_s(index) ≤ time_s < edge_s(index + 1); negative before the start."""
+        index = math.floor((time_s - self.start_s) * self.fps / self.stride)  # rounding moves it by at most one
+        return index + (self.edge_s(index + 1) <= time_s) - (self.edge_s(index) > time_s)
 
     def edge_s(self, index: int) -> float:
         """The time at which a segment begins."""
-        return self.start_s + index * self.spacing_s
+        return self.start_s + index * self.stride / self.fps
 
     def span(self, start_s: float, end_s: float, num_nodes: int | None = None) -> tuple[int, int]:
         """Return the nodes [first, last) that a span of seconds touches, at least one.
@@ -108,9 +109,8 @@ class Clock:
             >>> Clock(fps=1, stride=1).span(3.6, 7.4, num_nodes=6)
             (3, 6)
         """
-        tolerance = min(MAX_EDGE_TOLERANCE, EDGE_TOLERANCE_S / self.spacing_s)
-        first = math.floor((start_s - self.start_s) / self.spacing_s + tolerance)
-        last = math.ceil((end_s - self.start_s) / self.spacing_s - tolerance)
+        tolerance_s = min(MAX_EDGE_TOLERANCE * self.spacing_s, EDGE_TOLERANCE_S)
+        first, last = self.index(start_s + tolerance_s), self.index(end_s - tolerance_s) + 1
         if num_nodes is not None:
             first = min(max(first, 0), num_nodes - 1)
             last = min(last, num_nodes)

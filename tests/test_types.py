@@ -61,10 +61,21 @@ def test_a_clipped_span_lies_in_the_video(start_s, length_s, num_nodes):
     assert 0 <= first < last <= num_nodes
 
 
-def test_every_node_comes_back_from_its_own_edges():
-    clock = Clock(30, 16, start_s=1.25)
-    for node in (0, 1, 7, 1000, 10**6):
-        assert clock.span(clock.edge_s(node), clock.edge_s(node + 3)) == (node, node + 3)
+RATES = st.one_of(
+    st.sampled_from([30, 25, Fraction(30_000, 1001), Fraction(24_000, 1001)]),
+    st.fractions(1, 240, max_denominator=1001),
+)
+STRIDES = st.one_of(st.integers(1, 64), st.fractions(Fraction(1, 2), 64, max_denominator=1001))
+
+
+@given(RATES, STRIDES, st.floats(0, 36_000), st.floats(0, 360_000))
+def test_every_node_of_100_hours_comes_back_from_its_own_edges(fps, stride, start_s, after_s):
+    clock = Clock(float(fps), float(stride), start_s)
+    node = clock.index(start_s + after_s)
+    assert clock.edge_s(node) <= start_s + after_s < clock.edge_s(node + 1)
+    for each in range(node, node + 16):
+        assert clock.index(clock.edge_s(each)) == clock.index(clock.time_s(each)) == each
+        assert clock.span(clock.edge_s(each), clock.edge_s(each + 3)) == (each, each + 3)
 
 
 def step_document(**fields) -> dict:

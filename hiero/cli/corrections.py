@@ -126,7 +126,7 @@ def _duration(video: Path, hz: float | None) -> float | None:
         return probe(video).duration_s
     sidecar = read_sidecar(video)
     clock = parse_hz(hz) or (sidecar.clock if sidecar is not None else Clock(1.0, 1.0))
-    return clock.start_s + len(read_feature_array(video)) * clock.spacing_s
+    return clock.edge_s(len(read_feature_array(video)))
 
 
 def push_steps(*files: Path, to: str, media_url: str = "", set_up: Flag = False) -> None:

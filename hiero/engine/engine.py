@@ -299,7 +299,7 @@ class Engine(Embedder):
         class_scores = {}
         if config is not None and config.backbone == "k400":
             class_scores["i3d-k400"] = features  # another network with the same classes
-        source = VideoFeatures(class_scores, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
+        source = VideoFeatures(class_scores, clock.edge_s(len(features)), clock.spacing_s)
         return FileRows(path, features, clock, source, source.duration_s)
 
     def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:
