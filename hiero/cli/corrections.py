@@ -84,7 +84,7 @@ def import_steps(
     replace
         Overwrite existing corrected steps.
     """
-    from hiero.formats.hiero_json import edits_file, encode_edits, find_edits, write_edits
+    from hiero.formats.hiero_json import encode_edits, find_edits, next_revision, write_edits
     from hiero.formats.label_studio_api import is_project_address
     from hiero.formats.registry import read_step_document, read_step_file
     from hiero.storage.cache import content_key
@@ -92,7 +92,6 @@ def import_steps(
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps belong to")
     key = content_key(video)
-    target = out or edits_file(video)
     existing = find_edits(video, key) if out is None else [out] if out.exists() else []
     if existing and not replace:
         raise InputError(f"{existing[0]}: corrected steps exist already; --replace overwrites them, -o FILE keeps both")
@@ -108,12 +107,12 @@ def import_steps(
     else:
         hierarchy = read_step_file(Path(file), video, duration_s, tiers=reading.tier or (), **settings)
     if out is None:
-        write_edits(video, key, hierarchy)
+        out, *_ = write_edits(video, key, hierarchy)
     else:
-        write_bytes(out, encode_edits(hierarchy, key))
+        write_bytes(out, encode_edits(hierarchy, key, next_revision(video, key)))
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
-    log(f"{target}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")
+    log(f"{out}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")
 
 
 def _duration(video: Path, hz: float | None) -> float | None:

@@ -15,6 +15,7 @@ from hiero.cli.steps import print_steps
 from hiero.corpus.rows import Hit
 from hiero.formats.hiero_json import write_edits
 from hiero.storage.cache import content_key
+from hiero.storage.files import home
 from hiero.types import Answer, Hierarchy, Match, Step
 from tests.optional import weights_or_skip
 
@@ -71,7 +72,7 @@ def test_a_renamed_video_keeps_its_corrections(kitchen, run):
     moved = kitchen.with_name("renamed.npy")
     kitchen.rename(moved)
     _, out, err = run("steps", moved)
-    assert "using 2 corrections from earlier edits of this video" in err
+    assert f"using 2 corrections from {home() / 'edits' / content_key(moved)}.json" in err
     assert NAME in out
 
 
