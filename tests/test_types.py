@@ -1,5 +1,6 @@
 """Value types: seconds and nodes, origins, names and texts that are safe to show."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -109,6 +110,45 @@ def test_origins_are_kept_and_checked():
     assert Step.from_dict(step.to_dict()) == step
     with pytest.raises(InputError, match="origin must be one of model, person, imported"):
         Step.from_dict(step_document(origin="robot"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("background", "false"), ("background", 1), ("probability", 5), ("score", -0.1)]
+)
+def test_impossible_values_of_a_step(field, value):
+    with pytest.raises(InputError, match=str(value)):
+        Step.from_dict(step_document(**{field: value}))
+
+
+@pytest.mark.parametrize("end_s", [1.0, 1.0004, math.nextafter(1.0, 2.0)])
+def test_a_step_that_files_cannot_hold_is_neither_written_nor_read(end_s):
+    steps = (Step("a", 0.0, 1.0, 0), Step("short", 1.0, end_s, 1), Step("b", end_s, 2.0, 2))
+    document = {"duration_s": 2.0, "levels": [{"steps": [step.to_dict() | vars(step) for step in steps]}]}
+    with pytest.raises(InputError, match="short"):
+        Hierarchy.from_dict(document)
+    with pytest.raises(InputError, match="short"):
+        Hierarchy("v", "m", 2.0, (steps,)).to_dict()
+
+
+@given(st.floats(0, 1e6), st.integers(1, 9))
+def test_steps_that_begin_later_come_back(start_s, num_steps):
+    clock = Clock(30, 16, start_s)
+    steps = [Step(str(i), clock.edge_s(i), clock.edge_s(i + 1), 0) for i in range(num_steps)]
+    document = Hierarchy("v", "m", clock.edge_s(num_steps), (tuple(steps),)).to_dict()
+    assert Hierarchy.from_dict(document).to_dict() == document
+
+
+def test_levels_that_do_not_say_when_they_begin_begin_at_0():
+    document = Hierarchy("v", "m", 9.0, ((Step("a", 5.0, 9.0, 0),),)).to_dict()
+    del document["start_s"]
+    with pytest.raises(InputError, match="step a"):
+        Hierarchy.from_dict(document)
+
+
+def test_a_step_before_all_others_belongs_to_the_first_parent():
+    coarse = [Step("first", 0.04, 5.0, 0), Step("last", 5.0, 9.0, 0)]
+    fine = [Step("a", 0.0, 0.02, 0), Step("b", 0.02, 9.0, 0)]
+    assert link_levels([coarse, fine])[1][0].parent == "first"
 
 
 def test_an_answer_says_whether_it_is_present_and_how_probable_it_is():
