@@ -175,7 +175,7 @@ def find_features(folder: Path) -> list[Path]:
         raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such file or folder")
-    files = sorted(file for file in folder.rglob("*") if file.suffix in FEATURE_SUFFIXES and file.is_file())
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in FEATURE_SUFFIXES and file.is_file())
     if not files:
         raise InputError(f"{folder}: no feature files in this folder (looked for {', '.join(FEATURE_SUFFIXES)})")
     seen: dict[Path, Path] = {}

@@ -82,6 +82,13 @@ def test_the_report_of_a_folder_uses_corrections(kitchen, run, tmp_path):
     assert "using 2 corrections from kitchen.npy.hiero.json" in err
 
 
+def test_a_repeated_query_is_answered_once(kitchen, run):
+    _, out, _ = run("ask", kitchen, NAME, "dry", NAME, "--json")
+    assert [answer["query"] for answer in json.loads(out)["queries"]] == [NAME, "dry"]
+    _, out, _ = run("ask", kitchen, "--in-order", NAME, "dry", NAME, "--json")
+    assert [answer["query"] for answer in json.loads(out)["queries"]] == [NAME, "dry", NAME]
+
+
 @pytest.fixture
 def answers(monkeypatch):
     """`ask` finds one query and not the other."""
@@ -128,6 +135,11 @@ def test_arguments_that_control_the_terminal_are_refused(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert "control characters" in err
     assert "\x1b" not in err
+
+
+def test_threads_are_counted(capsys):
+    print_steps(Hierarchy("a.mp4", "model", 9.0, ((Step("step-1", 0.0, 9.0, thread=7),),)))
+    assert "1 step, 1 thread" in capsys.readouterr().out
 
 
 def test_columns_without_content_are_left_out(capsys):

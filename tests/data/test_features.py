@@ -12,7 +12,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hiero.data.features import Sidecar, read_feature_array, read_features, read_sidecar, rows_key, sidecar_path
+from hiero.data.features import (
+    Sidecar,
+    find_features,
+    read_feature_array,
+    read_features,
+    read_sidecar,
+    rows_key,
+    sidecar_path,
+)
 from hiero.errors import InputError
 from hiero.storage.pickles import read_torch
 from hiero.types import Clock
@@ -193,6 +201,11 @@ def test_parts_that_overlap_are_refused(tmp_path):
     (tmp_path / "w.pt").write_bytes(raw.replace(size, (2**30).to_bytes(4, "little") * 2))
     with pytest.raises(InputError, match=r"w\.pt: refused because its parts overlap"):
         read_features(tmp_path / "w.pt")
+
+
+def test_feature_files_are_found_whatever_the_case_of_their_suffix(tmp_path):
+    write(tmp_path / "b.npy", torch.randn(7, 4)).rename(tmp_path / "B.NPY")
+    assert find_features(tmp_path) == [tmp_path / "B.NPY"]
 
 
 # Sidecars
