@@ -84,12 +84,13 @@ class Clock:
         return self.start_s + (index + 0.5) * self.stride / self.fps
 
     def index(self, time_s: float) -> int:
-        """The segment that contains a time; negative before the start."""
-        return math.floor((time_s - self.start_s) * self.fps / self.stride)
+        """The segment that contains a time, edge_s(index) ≤ time_s < edge_s(index + 1); negative before the start."""
+        index = math.floor((time_s - self.start_s) * self.fps / self.stride)  # rounding moves it by at most one
+        return index + (self.edge_s(index + 1) <= time_s) - (self.edge_s(index) > time_s)
 
     def edge_s(self, index: int) -> float:
         """The time at which a segment begins."""
-        return self.start_s + index * self.spacing_s
+        return self.start_s + index * self.stride / self.fps
 
     def span(self, start_s: float, end_s: float, num_nodes: int | None = None) -> tuple[int, int]:
         """Return the nodes [first, last) that a span of seconds touches, at least one.
@@ -108,9 +109,8 @@ class Clock:
             >>> Clock(fps=1, stride=1).span(3.6, 7.4, num_nodes=6)
             (3, 6)
         """
-        tolerance = min(MAX_EDGE_TOLERANCE, EDGE_TOLERANCE_S / self.spacing_s)
-        first = math.floor((start_s - self.start_s) / self.spacing_s + tolerance)
-        last = math.ceil((end_s - self.start_s) / self.spacing_s - tolerance)
+        tolerance_s = min(MAX_EDGE_TOLERANCE * self.spacing_s, EDGE_TOLERANCE_S)
+        first, last = self.index(start_s + tolerance_s), self.index(end_s - tolerance_s) + 1
         if num_nodes is not None:
             first = min(max(first, 0), num_nodes - 1)
             last = min(last, num_nodes)
@@ -265,9 +265,9 @@ class Step:
                 _parse_thread(document.get("thread", 0)),
                 None if parent is None else _parse_id(parent),
                 tuple(map(_parse_id, document.get("children", ()))),
-                bool(document.get("background", False)),
+                _parse_flag(document.get("background", False)),
                 None if label is None else _parse_text(label),
-                None if probability is None else _parse_number(probability),
+                None if probability is None else _parse_number(probability, 0, 1),
                 _parse_origin(document.get("origin"), label is not None and probability is None),
             )
 
@@ -312,6 +312,12 @@ def _parse_thread(value: Any) -> int:
     if thread != float(value) or not 0 <= thread <= MAX_THREAD:
         raise ValueError(f"a thread must be a whole number from 0 to {MAX_THREAD}, got {value!r}")
     return thread
+
+
+def _parse_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"true or false was expected, got {str(value)[:40]!r}")
+    return value
 
 
 def _parse_origin(value: Any, is_corrected: bool) -> Origin:
@@ -489,16 +495,28 @@ class Hierarchy:
         for level in self.levels:
             yield from level
 
+    @property
+    def start_s(self) -> float:
+        """When the steps begin; above 0 for features that begin later than their video."""
+        return next((step.start_s for step in self), 0.0)
+
     def to_dict(self) -> dict[str, Any]:
-        """The document that `hiero steps --json` prints (schema: hiero/assets/schemas/steps.json)."""
+        """The document that `hiero steps --json` prints (schema: hiero/assets/schemas/steps.json).
+
+        Raises:
+            InputError: A step is too short to be read back.
+        """
+        if empty := next(filter(_is_empty, self), None):
+            raise InputError(f"step {empty.id} is shorter than a millisecond, which files cannot hold; use fewer steps")
         levels = [
             {"level": i, "steps": [{**step.to_dict(), **file_fields(self.files, step)} for step in level]}
             for i, level in enumerate(self.levels)
         ]
         files = {"files": [file.to_dict() for file in self.files]} if self.files else {}
         speech = {"speech": [utterance.to_dict() for utterance in self.speech]} if self.speech else {}
+        start = {"start_s": round(self.start_s, 3)} if self.start_s >= BOUNDARY_TOLERANCE_S else {}
         head = {"version": VERSION, "video": self.video, "model": self.model, "duration_s": round(self.duration_s, 3)}
-        return {**head, **files, "levels": levels, **speech}
+        return {**head, **start, **files, "levels": levels, **speech}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Hierarchy:
@@ -509,13 +527,13 @@ class Hierarchy:
                 cover the video, or a step lies outside its parent.
         """
         with _reading("a hierarchy of steps"):
-            duration_s = _parse_time(document["duration_s"])
+            duration_s, start_s = _parse_time(document["duration_s"]), _parse_time(document.get("start_s", 0))
             levels = [[Step.from_dict(step) for step in level["steps"]] for level in document["levels"]]
             video = str(document.get("video", ""))  # file names need not be UTF-8
             model = check_text(str(document.get("model", "")))
             files = tuple(VideoFile.from_dict(file) for file in document.get("files", ()))
             speech = tuple(Utterance.from_dict(utterance) for utterance in document.get("speech", ()))
-        _check_levels(levels, duration_s)
+        _check_levels(levels, start_s, duration_s)
         linked = link_levels([[replace(step, parent=None, children=()) for step in level] for level in levels])
         return cls(video, model, duration_s, tuple(map(tuple, linked)), files, speech)
 
@@ -593,7 +611,12 @@ class Hierarchy:
         return pd.DataFrame(self.to_rows(), columns=list(self.columns))
 
 
-def _check_levels(levels: Sequence[Sequence[Step]], duration_s: float) -> None:
+def _is_empty(step: Step) -> bool:
+    """Whether a step has no length in milliseconds, as files keep times."""
+    return round(step.end_s, 3) <= round(step.start_s, 3)
+
+
+def _check_levels(levels: Sequence[Sequence[Step]], start_s: float, duration_s: float) -> None:
     """Check that each level covers the video, ids are unique, and steps lie inside their parents."""
     num_steps = sum(map(len, levels))
     if not levels or not all(levels) or len(levels) > MAX_LEVELS or num_steps > MAX_STEPS:
@@ -602,9 +625,9 @@ def _check_levels(levels: Sequence[Sequence[Step]], duration_s: float) -> None:
     if len({step.id for level in levels for step in level}) < num_steps:
         raise InputError("two steps have the same id")
     for number, level in enumerate(levels):
-        time_s = 0.0
+        time_s = start_s
         for step in level:
-            if not (abs(step.start_s - time_s) < BOUNDARY_TOLERANCE_S and step.end_s > step.start_s):
+            if not abs(step.start_s - time_s) < BOUNDARY_TOLERANCE_S or _is_empty(step):
                 raise InputError(
                     f"level {number}: step {step.id} must begin where the step before it ends, and not be empty"
                 )
@@ -626,7 +649,7 @@ def link_levels(levels: Sequence[Sequence[Step]]) -> list[list[Step]]:
         starts_s = [step.start_s for step in coarse]
         children: list[list[str]] = [[] for _ in coarse]
         for i, step in enumerate(fine):
-            parent = bisect_right(starts_s, (step.start_s + step.end_s) / 2) - 1
+            parent = max(0, bisect_right(starts_s, (step.start_s + step.end_s) / 2) - 1)
             fine[i] = replace(step, parent=coarse[parent].id)
             children[parent].append(step.id)
         coarse[:] = [replace(step, children=(*step.children, *ids)) for step, ids in zip(coarse, children, strict=True)]

@@ -1,5 +1,6 @@
 """Value types: seconds and nodes, origins, names and texts that are safe to show."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -61,10 +62,21 @@ def test_a_clipped_span_lies_in_the_video(start_s, length_s, num_nodes):
     assert 0 <= first < last <= num_nodes
 
 
-def test_every_node_comes_back_from_its_own_edges():
-    clock = Clock(30, 16, start_s=1.25)
-    for node in (0, 1, 7, 1000, 10**6):
-        assert clock.span(clock.edge_s(node), clock.edge_s(node + 3)) == (node, node + 3)
+RATES = st.one_of(
+    st.sampled_from([30, 25, Fraction(30_000, 1001), Fraction(24_000, 1001)]),
+    st.fractions(1, 240, max_denominator=1001),
+)
+STRIDES = st.one_of(st.integers(1, 64), st.fractions(Fraction(1, 2), 64, max_denominator=1001))
+
+
+@given(RATES, STRIDES, st.floats(0, 36_000), st.floats(0, 360_000))
+def test_every_node_of_100_hours_comes_back_from_its_own_edges(fps, stride, start_s, after_s):
+    clock = Clock(float(fps), float(stride), start_s)
+    node = clock.index(start_s + after_s)
+    assert clock.edge_s(node) <= start_s + after_s < clock.edge_s(node + 1)
+    for each in range(node, node + 16):
+        assert clock.index(clock.edge_s(each)) == clock.index(clock.time_s(each)) == each
+        assert clock.span(clock.edge_s(each), clock.edge_s(each + 3)) == (each, each + 3)
 
 
 def step_document(**fields) -> dict:
@@ -98,6 +110,45 @@ def test_origins_are_kept_and_checked():
     assert Step.from_dict(step.to_dict()) == step
     with pytest.raises(InputError, match="origin must be one of model, person, imported"):
         Step.from_dict(step_document(origin="robot"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("background", "false"), ("background", 1), ("probability", 5), ("score", -0.1)]
+)
+def test_impossible_values_of_a_step(field, value):
+    with pytest.raises(InputError, match=str(value)):
+        Step.from_dict(step_document(**{field: value}))
+
+
+@pytest.mark.parametrize("end_s", [1.0, 1.0004, math.nextafter(1.0, 2.0)])
+def test_a_step_that_files_cannot_hold_is_neither_written_nor_read(end_s):
+    steps = (Step("a", 0.0, 1.0, 0), Step("short", 1.0, end_s, 1), Step("b", end_s, 2.0, 2))
+    document = {"duration_s": 2.0, "levels": [{"steps": [step.to_dict() | vars(step) for step in steps]}]}
+    with pytest.raises(InputError, match="short"):
+        Hierarchy.from_dict(document)
+    with pytest.raises(InputError, match="short"):
+        Hierarchy("v", "m", 2.0, (steps,)).to_dict()
+
+
+@given(st.floats(0, 1e6), st.integers(1, 9))
+def test_steps_that_begin_later_come_back(start_s, num_steps):
+    clock = Clock(30, 16, start_s)
+    steps = [Step(str(i), clock.edge_s(i), clock.edge_s(i + 1), 0) for i in range(num_steps)]
+    document = Hierarchy("v", "m", clock.edge_s(num_steps), (tuple(steps),)).to_dict()
+    assert Hierarchy.from_dict(document).to_dict() == document
+
+
+def test_levels_that_do_not_say_when_they_begin_begin_at_0():
+    document = Hierarchy("v", "m", 9.0, ((Step("a", 5.0, 9.0, 0),),)).to_dict()
+    del document["start_s"]
+    with pytest.raises(InputError, match="step a"):
+        Hierarchy.from_dict(document)
+
+
+def test_a_step_before_all_others_belongs_to_the_first_parent():
+    coarse = [Step("first", 0.04, 5.0, 0), Step("last", 5.0, 9.0, 0)]
+    fine = [Step("a", 0.0, 0.02, 0), Step("b", 0.02, 9.0, 0)]
+    assert link_levels([coarse, fine])[1][0].parent == "first"
 
 
 def test_an_answer_says_whether_it_is_present_and_how_probable_it_is():

@@ -87,6 +87,8 @@ def ask(
     paths, texts = split_queries([*([] if source is None else [source]), *queries], answer_options.video or [])
     if not texts:
         raise InputError('name something to look for: hiero ask VIDEO "cut the onion"')
+    if not in_order:
+        texts = list(dict.fromkeys(texts))
     inputs = find_inputs(paths, join)
     reel.check(inputs.paths)
     answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}

@@ -76,14 +76,13 @@ def import_steps(
     replace
         Overwrite existing corrected steps.
     """
-    from hiero.formats.hiero_json import edits_file, encode_edits, find_edits, write_edits
+    from hiero.formats.hiero_json import encode_edits, find_edits, next_revision, write_edits
     from hiero.formats.registry import read_step_file
     from hiero.storage.cache import content_key
 
     if not video.is_file():
         raise InputError(f"{video}: no such file; --video is the video that the steps belong to")
     key = content_key(video)
-    target = out or edits_file(video)
     existing = find_edits(video, key) if out is None else [out] if out.exists() else []
     if existing and not replace:
         raise InputError(f"{existing[0]}: corrected steps exist already; --replace overwrites them, -o FILE keeps both")
@@ -92,12 +91,12 @@ def import_steps(
         file, video, duration_s, tiers=reading.tier or (), fps=reading.fps, cut_overlaps=reading.cut_overlaps
     )
     if out is None:
-        write_edits(video, key, hierarchy)
+        out, *_ = write_edits(video, key, hierarchy)
     else:
-        write_bytes(out, encode_edits(hierarchy, key))
+        write_bytes(out, encode_edits(hierarchy, key, next_revision(video, key)))
     num_named = sum(step.label is not None for step in hierarchy)
     counts = ", ".join(str(len(level)) for level in hierarchy.levels)
-    log(f"{target}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")
+    log(f"{out}: {counts} steps on {format_count(len(hierarchy.levels), 'level')}, {num_named} of them named")
 
 
 def _duration(video: Path, hz: float | None) -> float | None:
@@ -110,7 +109,7 @@ def _duration(video: Path, hz: float | None) -> float | None:
         return probe(video).duration_s
     sidecar = read_sidecar(video)
     clock = parse_hz(hz) or (sidecar.clock if sidecar is not None else Clock(1.0, 1.0))
-    return clock.start_s + len(read_feature_array(video)) * clock.spacing_s
+    return clock.edge_s(len(read_feature_array(video)))
 
 
 def adapt(

@@ -16,7 +16,7 @@ from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
 from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.cli.sharing import SplitOptions, fetch_files
 from hiero.errors import InputError
-from hiero.types import Hierarchy, Step, format_count, format_time
+from hiero.types import Hierarchy, Step, format_count, format_time, numbered_title
 
 
 @Parameter(name="*")
@@ -149,7 +149,7 @@ def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
     numbers = sorted({number for level in levels.values() for number in level})
     for number in numbers:
         members = [level.get(number) for level in levels.values()]
-        label = next(step.label for step in members if step is not None) or ""
+        label = next(step.label for step in members if step is not None) or numbered_title(number + 1, number + 1)
         cells = ["" if s is None else f"{format_time(s.start_s)}-{format_time(s.end_s)}" for s in members]
         table.add_row(str(number + 1), label, *cells)
     console = results_console()
@@ -210,7 +210,7 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
         add_rows(step)
     levels = [f"{len(level)} {name}" for level, name in zip(hierarchy.levels, hierarchy.level_names, strict=True)]
     num_steps = ", ".join(levels) + " steps" if len(levels) > 1 else format_count(len(hierarchy.levels[0]), "step")
-    threads = format_count(max(step.thread for step in hierarchy.levels[-1]) + 1, "thread")
+    threads = format_count(len({step.thread for step in hierarchy.levels[-1]}), "thread")
     console = results_console()
     if title is not None:
         console.print()

@@ -27,6 +27,7 @@ ALWAYS_UNPACKED_BYTES = 2**28  # unless they are this small when unpacked
 MAX_VALUE = 1e15  # the network squares and sums features, and larger values would overflow float32
 MIN_RATE, MAX_RATE = 1e-6, 1e6  # plausible frames per second, and frames per row
 ROWS_KEY_LENGTH = 16  # hexadecimal digits
+CLOCK_FIELDS = frozenset(("backbone", "fps", "stride"))  # JSON with one of them is meant as a sidecar
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,28 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
-    """The sidecar of a feature file. Returns None if it is missing or another kind of JSON."""
+    """The sidecar of a feature file. Returns None if it is missing or another kind of JSON.
+
+    Unknown fields are ignored. A file that cannot be understood is an error: without it the rows would get a wrong
+    clock.
+    """
     file = sidecar_path(path)
     if not file.is_file():
         return None
+    advice = "remove this file or extract the features again"
     try:
-        values = read_json(file)
-        sidecar = Sidecar(**values)
-    except (TypeError, InputError):
+        document = read_json(file)
+    except InputError as error:
+        raise InputError(f"{error}; {advice}") from error
+    if not isinstance(document, dict) or CLOCK_FIELDS.isdisjoint(document):
         return None
+    values: dict[str, Any] = {"version": 1, **document}
     for field in fields(Sidecar):
-        if not _is_possible(field.name, getattr(sidecar, field.name)):
-            value = str(values.get(field.name))[:40]
-            raise InputError(f"{file}: {field.name} cannot be {value}; remove this file or extract the features again")
-    return sidecar
+        if field.name not in values:
+            raise InputError(f"{file}: {field.name} is missing; {advice}")
+        if not _is_possible(field.name, values[field.name]):
+            raise InputError(f"{file}: {field.name} cannot be {str(values[field.name])[:40]}; {advice}")
+    return Sidecar(**{field.name: values[field.name] for field in fields(Sidecar)})
 
 
 def _is_possible(name: str, value: Any) -> bool:
@@ -166,7 +175,7 @@ def find_features(folder: Path) -> list[Path]:
         raise InputError(f"{folder}: is a file; give the folder that holds the feature files")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such file or folder")
-    files = sorted(file for file in folder.rglob("*") if file.suffix in FEATURE_SUFFIXES and file.is_file())
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in FEATURE_SUFFIXES and file.is_file())
     if not files:
         raise InputError(f"{folder}: no feature files in this folder (looked for {', '.join(FEATURE_SUFFIXES)})")
     seen: dict[Path, Path] = {}

@@ -36,7 +36,7 @@ def cut_windows(num_segments: int, clock: Clock, window_s: float = 300.0) -> lis
     start_s = clock.start_s
     while (start := clock.index(start_s)) < num_segments:
         end = min(num_segments, clock.index(start_s + window_s))
-        window_clock = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
+        window_clock = Clock(clock.fps, clock.stride, clock.edge_s(start))
         windows.append(Window(start, end, window_clock))
         start_s += window_s
     return windows
@@ -47,7 +47,7 @@ def narrations_in(
 ) -> list[int]:
     """Indices of the narrations in a window of `cut_windows`: start ≤ t < min(end of the window, end of the video)."""
     start_s = clock.start_s + index * window_s
-    end_s = min(start_s + window_s, clock.start_s + num_segments * clock.spacing_s)
+    end_s = min(start_s + window_s, clock.edge_s(num_segments))
     return [i for i, time_s in enumerate(times_s) if start_s <= time_s < end_s]
 
 

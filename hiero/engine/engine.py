@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def load(
 def engine_for(engine: Engine, source: VideoInput) -> Engine:
     """The engine for one file of a collection: the shipped model for features that are not from CLIP."""
     if engine.backbones == (CLIP,) and _has_other_features(source):
-        return load(backbone="default", device=engine.device)
+        return engine.default_engine
     return engine
 
 
@@ -151,6 +152,11 @@ class JoinedContent(FileContent):
 @dataclass
 class Engine(Embedder):
     """Reads videos and feature files with one model and its backbones. Created by `hiero.load`."""
+
+    @cached_property
+    def default_engine(self) -> Engine:
+        """The engine of the shipped model with its own backbone and these settings."""
+        return load(backbone="default", device=self.device, precision=self.precision, batch_size=self.batch_size)
 
     def read(
         self,
@@ -299,7 +305,7 @@ class Engine(Embedder):
         class_scores = {}
         if config is not None and config.backbone == "k400":
             class_scores["i3d-k400"] = features  # another network with the same classes
-        source = VideoFeatures(class_scores, clock.start_s + len(features) * clock.spacing_s, clock.spacing_s)
+        source = VideoFeatures(class_scores, clock.edge_s(len(features)), clock.spacing_s)
         return FileRows(path, features, clock, source, source.duration_s)
 
     def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:

@@ -43,14 +43,13 @@ def row_origins(
     durations_s: Sequence[float], clocks: Sequence[Clock], num_rows: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The file, and the row in it, of each row of a joined video."""
-    spacing_s = clocks[0].spacing_s
     ends_s = np.cumsum(np.asarray(durations_s, dtype=np.float64))
-    middles_s = (np.arange(max(1, round(ends_s[-1] / spacing_s))) + 0.5) * spacing_s
+    clock = Clock(clocks[0].fps, clocks[0].stride)
+    middles_s = np.array([clock.time_s(i) for i in range(max(1, round(ends_s[-1] / clock.spacing_s)))])
     # The end of a file belongs to the next one; sums of lengths are rounded.
     file = np.minimum(np.searchsorted(ends_s - TIME_GRAIN_S, middles_s, side="right"), len(ends_s) - 1)
-    starts_s = np.concatenate([[0.0], ends_s[:-1]])[file]
-    begin_s = np.array([clock.start_s for clock in clocks])[file]
-    row = np.floor((middles_s - starts_s - begin_s) / spacing_s + TIME_GRAIN_S).astype(int)
+    times_s = middles_s - np.concatenate([[0.0], ends_s[:-1]])[file] + TIME_GRAIN_S
+    row = [clocks[i].index(time_s) for i, time_s in zip(file, times_s, strict=True)]
     return file, np.clip(row, 0, np.asarray(num_rows)[file] - 1)
 
 

@@ -59,7 +59,7 @@ def _describe(videos: Sequence[Video], spans: Sequence[np.ndarray]) -> list[np.n
 
 
 def _common_names(steps: Sequence[Step]) -> dict[int, dict[str, Any]]:
-    """The label of each shared step with the largest sum of probabilities, or its number."""
+    """The label of each shared step with the largest sum of probabilities, if one of its steps has a label."""
     out: dict[int, dict[str, Any]] = {}
     for number in {step.thread for step in steps}:
         members = [step for step in steps if step.thread == number]
@@ -67,6 +67,6 @@ def _common_names(steps: Sequence[Step]) -> dict[int, dict[str, Any]]:
         for step in members:
             if step.label is not None:
                 sums[step.label] += step.probability or 0.0
-        label = max(sums, key=lambda name: sums[name], default=f"Step {number + 1}")
-        out[number] = {"label": label, "probability": sums[label] / len(members) if sums else None}
+        label = max(sums, key=lambda name: sums[name], default=None)
+        out[number] = {"label": label, "probability": None if label is None else sums[label] / len(members)}
     return out

@@ -72,7 +72,7 @@ class Video(VideoNodes):
         files: Its file or files, with their start times and lengths.
         transcript: The transcript, or None. Set it before you call `ask` or `steps`.
         edits: The steps as people corrected them, or None. `steps` and `ask` use them.
-        edits_name: Where the corrections come from, for messages.
+        edits_name: The file that the corrections come from.
     """
 
     _last_similarity: tuple[tuple[str, ...], StepPrototypes | None, np.ndarray] | None = None

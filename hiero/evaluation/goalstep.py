@@ -132,7 +132,7 @@ def read_goalstep_cases(
                 start = min(end - 1, clock.index(annotation.start_s))
                 if annotation.end_s is not None:
                     end = max(start + 1, min(end, clock.index(annotation.end_s) + 1))
-            part_clock = Clock(clock.fps, clock.stride, clock.start_s + start * clock.spacing_s)
+            part_clock = Clock(clock.fps, clock.stride, clock.edge_s(start))
             video = engine.read_array(features[start:end], part_clock, annotation.video)
             shift_s = annotation.start_s if protocol.shifted_spans else 0.0
             cases.append(Case(video, features[start:end], list(annotation.steps), shift_s=shift_s))

@@ -284,10 +284,10 @@ def extract_video(
 def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | None:
     """The sidecar of a complete feature file with the same content, weights and settings; else None."""
     file = plan.feature_file(name)
-    sidecar = read_sidecar(file)
-    if sidecar is None or not file.is_file() or sidecar.sha256 != sha256 or sidecar.settings != plan.settings_key:
-        return None
     try:
+        sidecar = read_sidecar(file)
+        if sidecar is None or not file.is_file() or sidecar.sha256 != sha256 or sidecar.settings != plan.settings_key:
+            return None
         return sidecar if rows_key(read_feature_array(file, sidecar.width)) == sidecar.rows else None
     except InputError:
         return None

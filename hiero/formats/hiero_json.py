@@ -1,15 +1,17 @@
 """Steps in hiero's own JSON: steps.json, and files with corrected steps.
 
 Corrected steps belong to the content of a video, so that a moved or renamed video keeps them. They are
-in a file beside the video, KITCHEN.MP4.hiero.json, and under HIERO_HOME/edits by the content.
+in a file beside the video, KITCHEN.MP4.hiero.json, and under HIERO_HOME/edits by the content. The file with the
+highest `revision` counts, and the one beside the video if both have the same; a file without one has revision 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from hiero.storage.files import home, read_json, write_bytes
 from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step, check_text
 
 EDITS_SUFFIX = ".hiero.json"
+MAX_REVISION = 2**53  # every program can read such a number
 MAX_LABEL_LENGTH = 500  # characters; longer labels are cut
 DURATION_TOLERANCE_S = 1.0  # difference between the lengths of the video and of the document
 
@@ -29,11 +32,12 @@ class StoredEdits:
 
     hierarchy: Hierarchy
     file: Path
+    revision: int = 0
 
     @property
     def name(self) -> str:
-        """Where the corrections come from, as messages show it."""
-        return self.file.name if self.file.name.endswith(EDITS_SUFFIX) else "earlier edits of this video"
+        """The file that the corrections come from, as messages show it."""
+        return self.file.name if self.file.name.endswith(EDITS_SUFFIX) else str(self.file)
 
 
 def edits_file(video: Path) -> Path:
@@ -42,15 +46,14 @@ def edits_file(video: Path) -> Path:
 
 
 def find_edits(video: Path, key: str | None) -> list[Path]:
-    """The existing files with corrected steps, newest first: beside the video, and stored by its content."""
-    files = [file for file in _edits_files(video, key) if file.is_file()]
-    return sorted(files, key=lambda file: -file.stat().st_mtime_ns)
+    """The existing files with corrected steps: beside the video, and stored by its content."""
+    return [file for file in _edits_files(video, key) if file.is_file()]
 
 
-def _edits_files(video: Path | None, key: str | None) -> list[Path]:
+def _edits_files(video: Path, key: str | None, beside: bool = True) -> list[Path]:
     """The file beside a video, and the one stored by its content."""
-    beside = [] if video is None else [edits_file(video)]
-    return beside if key is None else [*beside, home() / "edits" / f"{key}.json"]
+    stored = [] if key is None else [home() / "edits" / f"{key}.json"]
+    return [edits_file(video), *stored] if beside else stored
 
 
 def has_stored_edits() -> bool:
@@ -59,49 +62,68 @@ def has_stored_edits() -> bool:
 
 
 def read_edits(video: Path, key: str | None = None) -> StoredEdits | None:
-    """The corrected steps of a video with this content, or None. The newest file counts."""
+    """The corrected steps of a video with this content, or None. The file with the highest revision counts."""
+    newest = None
     for file in find_edits(video, key):
         document = read_json(file)
         try:
-            hierarchy = parse_hierarchy(document)
+            edits = StoredEdits(parse_hierarchy(document), file, _parse_revision(document))
         except InputError as error:
             raise InputError(f"{file}: {error}") from error
-        if key is None or document.get("content", key) == key:
-            return StoredEdits(hierarchy, file)
-        advice = 'remove its field "content" to use it for this one'
-        warnings.warn(f"{file}: these steps belong to another video and are not used; {advice}", stacklevel=2)
-    return None
+        if key is not None and document.get("content", key) != key:
+            advice = 'remove its field "content" to use it for this one'
+            warnings.warn(f"{file}: these steps belong to another video and are not used; {advice}", stacklevel=2)
+        elif newest is None or edits.revision > newest.revision:
+            newest = edits
+    return newest
 
 
-def encode_edits(hierarchy: Hierarchy, key: str | None = None) -> bytes:
+def _parse_revision(document: dict[str, Any]) -> int:
+    revision = document.get("revision", 0)
+    if not isinstance(revision, int) or isinstance(revision, bool) or not 0 <= revision <= MAX_REVISION:
+        raise InputError(f"revision must be a whole number from 0 to {MAX_REVISION}, got {str(revision)[:40]!r}")
+    return revision
+
+
+def next_revision(video: Path, key: str | None) -> int:
+    """One more than the revisions of all files with corrected steps, so that what is written next counts."""
+    revisions = [0]
+    for file in find_edits(video, key):
+        with contextlib.suppress(InputError, AttributeError):  # a damaged file does not count
+            revisions.append(_parse_revision(read_json(file)))
+    return min(max(revisions) + 1, MAX_REVISION)
+
+
+def encode_edits(hierarchy: Hierarchy, key: str | None = None, revision: int = 0) -> bytes:
     """The content of a file with corrected steps of a video with this content."""
-    document = hierarchy.to_dict() if key is None else {**hierarchy.to_dict(), "content": key}
+    added = {"content": key, "revision": revision}
+    document = hierarchy.to_dict() | {name: value for name, value in added.items() if value}
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def write_edits(video: Path | None, key: str | None, hierarchy: Hierarchy) -> None:
-    """Write corrected steps beside a video and by its content, each only if it is given.
+def write_edits(video: Path, key: str | None, hierarchy: Hierarchy, *, beside: bool = True) -> list[Path]:
+    """Write corrected steps beside a video, and by its content if that is given; they count from now on.
 
-    A folder that cannot be written is only an error if the other file could not be written either.
+    A folder that cannot be written is only an error if the other file could not be written either. Returns the files
+    that were written, the one that counts first.
     """
-    _for_each_file(video, key, lambda file: write_bytes(file, encode_edits(hierarchy, key)))
-
-
-def delete_edits(video: Path | None, key: str | None) -> None:
-    """Delete corrected steps beside a video and by its content, each only if it is given."""
-    _for_each_file(video, key, lambda file: file.unlink(missing_ok=True))
-
-
-def _for_each_file(video: Path | None, key: str | None, change: Callable[[Path], None]) -> None:
-    files = _edits_files(video, key)
-    errors = []
-    for file in reversed(files):  # the one beside the video is the newest and counts
+    content = encode_edits(hierarchy, key, next_revision(video, key))
+    written, errors = [], []
+    for file in _edits_files(video, key, beside):
         try:
-            change(file)
+            write_bytes(file, content)
+            written.append(file)
         except OSError as error:
             errors.append(error)
-    if errors and len(errors) == len(files):
-        raise errors[-1]
+    if errors and not written:
+        raise errors[0]
+    return written
+
+
+def delete_edits(video: Path, key: str | None, *, beside: bool = True) -> None:
+    """Delete corrected steps beside a video, and by its content if that is given."""
+    for file in _edits_files(video, key, beside):
+        file.unlink(missing_ok=True)
 
 
 def parse_hierarchy(document: Any, duration_s: float | None = None) -> Hierarchy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -138,8 +139,8 @@ def _step_means(clips: Clips) -> np.ndarray:
     means = []
     for i in range(len(clips)):
         x = clips.features(i)
-        for first, last in clips.spans(i):
-            start = min(len(x) - 1, max(0, int(first)))
-            end = min(len(x), max(start + 1, int(np.ceil(last))))
+        clock = replace(clips.clock, start_s=clips.first_s(i))
+        for start_s, end_s in clips.clips[i].spans_s:
+            start, end = clock.span(start_s, end_s, len(x))
             means.append(x[start:end].mean(0))
     return np.stack(means)

@@ -123,12 +123,12 @@ class EditStore:
             if self.state.last_edit(entry.id) is None and current is not None:
                 self._add(entry, current.hierarchy, "")  # so that the steps in the file can be restored
             self._add(entry, hierarchy, user)
-        path, key = entry.path if self.write_files else None, self._find_key(entry)
+        key = self._find_key(entry)
         try:
             if hierarchy is None:
-                hiero_json.delete_edits(path, key)
+                hiero_json.delete_edits(entry.path, key, beside=self.write_files)
             else:
-                hiero_json.write_edits(path, key, hierarchy)
+                hiero_json.write_edits(entry.path, key, hierarchy, beside=self.write_files)
         except OSError as error:  # for example a read-only folder
             if not self.has_history:  # otherwise the files are only copies
                 message = f"cannot save the edits next to the video ({error.strerror})"

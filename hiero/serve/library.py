@@ -218,14 +218,20 @@ class Library:
         edits = self.edits.read(entry)
         return self.steps(self.read(entry), None) if edits is None else edits.hierarchy
 
-    def report(self, entries: Sequence[Entry], title: str) -> FolderReport:
-        """Compare the videos by their finest steps."""
-        described = []
+    def report(self, entries: Sequence[Entry], title: str) -> tuple[FolderReport, dict[str, str]]:
+        """Compare videos by their finest steps. Also returns the errors of those that cannot be read, by their ids."""
+        described, failed = [], {}
         for entry in entries:
-            video = self.read(entry)
-            steps = select_corrected(self.current_steps(entry), None, video.duration_s)
-            described.append(describe_steps(entry.name, video, steps))
-        return build_report(described, title=title, model=self.main_model, min_label_score=MIN_LABEL_SCORE)
+            try:
+                video = self.read(entry)
+                steps = select_corrected(self.current_steps(entry), None, video.duration_s)
+                described.append(describe_steps(entry.name, video, steps))
+            except InputError as error:
+                failed[entry.id] = f"{entry.name} is left out: {error}"
+        if failed and len(described) < 2:
+            raise InputError("; ".join(failed.values()))
+        report = build_report(described, title=title, model=self.main_model, min_label_score=MIN_LABEL_SCORE)
+        return report, failed
 
     def update_corpus(self, entry: Entry) -> None:
         """Write the current steps of a video to the corpus, if it is there. Errors are logged: the edits are saved."""

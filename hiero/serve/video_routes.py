@@ -22,6 +22,7 @@ from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
+from hiero.serve.jobs import hide_folders
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
 from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
@@ -92,13 +93,14 @@ async def videos(
 
 @view.get("/api/report", responses=ERRORS)
 async def report(context: Context, wanted: Filter) -> dict[str, Any]:
-    """Compare the processed videos that match a filter, as with `hiero report`."""
+    """Compare the processed videos that match a filter, as with `hiero report`; `errors` says which are left out."""
 
     def compare() -> dict[str, Any]:
         entries = [entry for entry in context.library.list_entries(wanted, "name") if entry.is_read]
-        data = context.library.report(entries, wanted.folder).page_data
-        videos = [{**row, "id": entry.id} for row, entry in zip(data["videos"], entries, strict=True)]
-        return {**data, "videos": videos}
+        report, failed = context.library.report(entries, wanted.folder)
+        ids = [entry.id for entry in entries if entry.id not in failed]
+        videos = [{**row, "id": id} for row, id in zip(report.document["videos"], ids, strict=True)]
+        return {**report.page_data, "videos": videos, "errors": [hide_folders(error) for error in failed.values()]}
 
     return await context.run(compare, routing.READS)
 

@@ -41,7 +41,8 @@ def test_import_steps(kitchen, tmp_path, capsys):
         run("import-steps", table, "--video", kitchen, "--replace")
     assert edits_file(kitchen).read_bytes() == content  # a mistake loses nothing
     run("import-steps", table, "--video", kitchen, "-o", tmp_path / "other.json", "--cut-overlaps")
-    assert json.loads((tmp_path / "other.json").read_text())["levels"][0]["steps"][0]["end_s"] == 20.0
+    other = json.loads((tmp_path / "other.json").read_text())
+    assert (other["levels"][0]["steps"][0]["end_s"], other["revision"]) == (20.0, 2)
     with pytest.raises(InputError, match="no such file; --video is"):
         run("import-steps", table, "--video", tmp_path / "nothing.mp4")
     table.write_text("start,end,label\n0,30,a\n30,90,b\n")

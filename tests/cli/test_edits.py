@@ -15,6 +15,7 @@ from hiero.cli.steps import print_steps
 from hiero.corpus.rows import Hit
 from hiero.formats.hiero_json import write_edits
 from hiero.storage.cache import content_key
+from hiero.storage.files import home
 from hiero.types import Answer, Hierarchy, Match, Step
 from tests.optional import weights_or_skip
 
@@ -71,7 +72,7 @@ def test_a_renamed_video_keeps_its_corrections(kitchen, run):
     moved = kitchen.with_name("renamed.npy")
     kitchen.rename(moved)
     _, out, err = run("steps", moved)
-    assert "using 2 corrections from earlier edits of this video" in err
+    assert f"using 2 corrections from {home() / 'edits' / content_key(moved)}.json" in err
     assert NAME in out
 
 
@@ -79,6 +80,13 @@ def test_the_report_of_a_folder_uses_corrections(kitchen, run, tmp_path):
     np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
     _, _, err = run("report", kitchen, tmp_path / "other.npy", "-o", tmp_path / "page.html")
     assert "using 2 corrections from kitchen.npy.hiero.json" in err
+
+
+def test_a_repeated_query_is_answered_once(kitchen, run):
+    _, out, _ = run("ask", kitchen, NAME, "dry", NAME, "--json")
+    assert [answer["query"] for answer in json.loads(out)["queries"]] == [NAME, "dry"]
+    _, out, _ = run("ask", kitchen, "--in-order", NAME, "dry", NAME, "--json")
+    assert [answer["query"] for answer in json.loads(out)["queries"]] == [NAME, "dry", NAME]
 
 
 @pytest.fixture
@@ -127,6 +135,11 @@ def test_arguments_that_control_the_terminal_are_refused(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert "control characters" in err
     assert "\x1b" not in err
+
+
+def test_threads_are_counted(capsys):
+    print_steps(Hierarchy("a.mp4", "model", 9.0, ((Step("step-1", 0.0, 9.0, thread=7),),)))
+    assert "1 step, 1 thread" in capsys.readouterr().out
 
 
 def test_columns_without_content_are_left_out(capsys):

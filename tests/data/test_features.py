@@ -12,9 +12,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hiero.data.features import Sidecar, read_feature_array, read_features, read_sidecar, rows_key, sidecar_path
+from hiero.data.features import (
+    Sidecar,
+    find_features,
+    read_feature_array,
+    read_features,
+    read_sidecar,
+    rows_key,
+    sidecar_path,
+)
 from hiero.errors import InputError
 from hiero.storage.pickles import read_torch
+from hiero.types import Clock
 
 
 def write(path, x):
@@ -194,6 +203,11 @@ def test_parts_that_overlap_are_refused(tmp_path):
         read_features(tmp_path / "w.pt")
 
 
+def test_feature_files_are_found_whatever_the_case_of_their_suffix(tmp_path):
+    write(tmp_path / "b.npy", torch.randn(7, 4)).rename(tmp_path / "B.NPY")
+    assert find_features(tmp_path) == [tmp_path / "B.NPY"]
+
+
 # Sidecars
 
 
@@ -264,7 +278,22 @@ def test_impossible_values_of_a_sidecar(tmp_path, field, value):
             read(path)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"fps": 1e-300}', "[" * 100_000, "{"])
+def test_a_sidecar_with_an_unknown_field_keeps_its_clock(tmp_path):
+    path, x = tmp_path / "v.pt", torch.randn(7, 4)
+    write(path, x)
+    write_sidecar(path, x.numpy(), camera="left")
+    assert read_sidecar(path).clock == Clock(30.0, 16.0)
+
+
+@pytest.mark.parametrize("text", ['{"fps": 30.0, "stride": 16.0}', '{"fps": 30.0, "str', "[" * 100_000])
+def test_an_incomplete_sidecar_is_not_ignored(tmp_path, text):
+    path = write(tmp_path / "v.pt", torch.randn(7, 4))
+    sidecar_path(path).write_text(text)
+    with pytest.raises(InputError, match=r"v\.pt\.json"):
+        read_feature_array(path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"text": "Now I wash the cup.", "duration_s": 3.0}'])
 def test_other_json_beside_a_feature_file_is_not_a_sidecar(tmp_path, text):
     path = write(tmp_path / "v.pt", torch.randn(7, 4))
     sidecar_path(path).write_text(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 
 import numpy as np
@@ -14,6 +13,7 @@ from hiero.engine.video import _is_short_enough
 from hiero.errors import InputError
 from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
 from hiero.storage.cache import content_key
+from hiero.storage.files import home
 from hiero.types import Hierarchy, Step
 from tests.optional import weights_or_skip
 
@@ -88,21 +88,41 @@ def test_a_moved_video_keeps_its_edits(kitchen, engine, tmp_path):
     edits_file(kitchen).unlink()
     video = engine.read(moved)
     assert labels_of(video.steps())[1] == NAME
-    assert video.edits_name == "earlier edits of this video"
+    assert video.edits_name == str(home() / "edits" / f"{content_key(moved)}.json")
     assert engine.read(moved, cache=False).edits is not None
     delete_edits(moved, content_key(moved))
     assert engine.read(moved).edits is None
 
 
-def test_the_newer_file_counts(kitchen):
+def test_the_file_with_the_highest_revision_counts_whatever_its_time(kitchen):
     key = content_key(kitchen)
     write_edits(kitchen, key, corrected())
-    write_edits(None, key, corrected("dry the cup"))  # as a server with a state does
-    later_s = edits_file(kitchen).stat().st_mtime + 10
-    os.utime(read_edits(kitchen.with_name("other.npy"), key).file, (later_s, later_s))
-    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == "dry the cup"
-    os.utime(edits_file(kitchen), (later_s + 10, later_s + 10))
-    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == NAME
+    backup = edits_file(kitchen).read_bytes()
+    write_edits(kitchen, key, corrected("dry the cup"), beside=False)  # as a server with a state does
+    edits_file(kitchen).write_bytes(backup)  # the newest file, with the oldest steps
+    found = read_edits(kitchen, key)
+    assert labels_of(found.hierarchy)[1] == "dry the cup"
+    assert (found.name, found.revision) == (str(home() / "edits" / f"{key}.json"), 2)
+    write_edits(kitchen, key, corrected())
+    found = read_edits(kitchen, key)
+    assert (labels_of(found.hierarchy)[1], found.name, found.revision) == (NAME, "kitchen.npy.hiero.json", 3)
+
+
+def test_of_two_files_without_a_revision_the_one_beside_the_video_counts(kitchen):
+    key = content_key(kitchen)
+    write_edits(kitchen, key, corrected(), beside=False)
+    edits_file(kitchen).write_bytes(encode_edits(corrected("of an earlier version")))
+    (home() / "edits" / f"{key}.json").write_bytes(encode_edits(corrected(), key))
+    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == "of an earlier version"
+
+
+@pytest.mark.parametrize("revision", [-1, 1.5, True, "3", 10**30])
+def test_an_impossible_revision_is_an_error_and_can_be_replaced(kitchen, revision):
+    edits_file(kitchen).write_text(json.dumps({**corrected().to_dict(), "revision": revision}))
+    with pytest.raises(InputError, match=r"kitchen\.npy\.hiero\.json.*revision"):
+        read_edits(kitchen)
+    write_edits(kitchen, None, corrected())
+    assert read_edits(kitchen).revision == 1
 
 
 def test_edits_of_other_content_are_not_used(kitchen, engine):

@@ -376,6 +376,9 @@ def test_the_engine_is_decided_before_a_file_is_read(tmp_path, monkeypatch):
         assert engine.name == "hiero-k400"
         assert engine.read(features, cache=False).engine is engine
     assert engine_for(clip, tmp_path / "v.mp4") is clip
+    precise = load(device="cpu", precision="float32", batch_size=2)
+    assert engine_for(precise, features) is engine_for(precise, features)  # whose networks are loaded once
+    assert (engine_for(precise, features).precision, engine_for(precise, features).batch_size) == ("float32", 2)
     with pytest.raises(InputError, match="400"):
         clip.read(features, cache=False)
 

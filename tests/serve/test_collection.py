@@ -9,6 +9,7 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
+from hiero.formats.hiero_json import edits_file
 from hiero.serve.adding import SAMPLE
 from hiero.serve.app import create_app
 from hiero.serve.jobs import _progress_callback, estimate_left
@@ -106,6 +107,21 @@ def test_the_report_compares_what_has_been_read(client, library):
     assert report["videos"][1]["id"] == library.find_by_name("tea").id
     assert len(report["pictures"]) == len(report["activities"]) > 0
     assert "at least two" in client.get("/api/report", params={"q": "bike"}).json()["error"]
+
+
+def test_one_damaged_file_does_not_break_the_report_of_the_others(client, library):
+    library.read(library.find_by_name("new"))
+    damaged = edits_file(library.find_by_name("tea").path)
+    damaged.write_text('{"duration_s": 30, "levels": [{"steps": []}]}')
+    try:
+        report = client.get("/api/report").json()
+        answer = client.get("/api/report", params={"q": "tea"})
+    finally:
+        damaged.unlink()
+    assert [video["name"] for video in report["videos"]] == ["bike", "new"]
+    assert report["videos"][1]["id"] == library.find_by_name("new").id
+    assert "tea" in report["errors"][0]
+    assert (answer.status_code, damaged.name in answer.json()["error"]) == (400, True)
 
 
 def test_the_sample(library, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from hiero.formats.hiero_json import edits_file
+from hiero.formats.hiero_json import edits_file, read_edits
 from hiero.serve.app import create_app
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import FILE_NAME, State
@@ -90,6 +90,7 @@ def test_files_of_earlier_days_count_until_the_first_save(library, state):
         version = client.get(f"{url}/edits", headers=by("anna")).headers["etag"]
         client.put(f"{url}/edits", json=rename(steps, "both"), headers=by("anna", version))
         assert "both" in edits_file(entry.path).read_text()
+        assert first_label(read_edits(entry.path, entry.source.key()).hierarchy.to_dict()) == "both"
     edits_file(entry.path).unlink()
 
 

@@ -111,6 +111,7 @@ interface ReportStep extends Step { words: [string, number][]; picture?: string 
 /** The report of a folder. */
 interface FolderReportData {
   title: string; model: string; agreement: number; activities: Activity[]; videos: ReportVideo[]; pictures: (string | null)[];
+  errors?: string[];
 }
 interface Activity { number: number; label: string | null; num_videos: number; total_s: number; usual_s: number }
 interface Run extends Span { activity: number }

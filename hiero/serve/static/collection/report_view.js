@@ -26,6 +26,7 @@ export const reportView = {
       const data = await getJson(`report?${new URLSearchParams(filters)}`);
       if (!isCurrent()) return;
       new Report(data, (video, time) => video.id ? momentAddress(video.id, time) : null).draw(body);
+      body.prepend(...data.errors.map((/** @type {string} */ error) => h("p", { class: "notice warn" }, error)));
     } finally { waiting.hidden = true; }
   },
   hide() { fill(body); },
