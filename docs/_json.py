@@ -11,7 +11,7 @@ from typing import Any
 
 PAGE = Path(__file__).parent / "reference" / "json.md"
 SCHEMAS = Path(__file__).parent.parent / "hiero" / "assets" / "schemas"
-NAMES = ("steps", "ask", "label", "videos", "search", "annotations", "report", "eval", "extract", "features", "store")
+NAMES = ("steps", "ask", "videos", "search", "annotations", "report", "eval", "extract", "features", "store")
 WIDTH = 110
 NO_BREAK = "\N{NO-BREAK SPACE}"
 HEAD = """\

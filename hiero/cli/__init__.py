@@ -16,6 +16,7 @@ from cyclopts import App, Group, Parameter
 import hiero
 from hiero.cli import (
     ask,
+    clips,
     corpus,
     corrections,
     doctor,
@@ -23,6 +24,7 @@ from hiero.cli import (
     extraction,
     heads,
     models,
+    procedure,
     report,
     reproduce,
     serve,
@@ -44,7 +46,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 GROUPS: dict[str, tuple[Any, ...]] = {
-    "Videos": (steps.steps, ask.ask, ask.label, corrections.import_steps),
+    "Videos": (steps.steps, ask.ask, clips.clips, procedure.procedure, corrections.import_steps),
     "Collections": (corpus.index, corpus.search, corpus.app, report.report),
     "Models": (
         corrections.adapt,
@@ -72,6 +74,19 @@ for flag in ("--help", "--version"):
     app[flag].group = (OPTIONS,)
 
 
+# Earlier spellings and what to type instead: a command, or a command with an option.
+MOVED = {
+    ("label",): "hiero steps VIDEO --labels FILE",
+    ("figure",): "python -m examples.figures",
+    ("watch",): "hiero steps RECORDING",
+    ("push-steps",): "hiero steps VIDEO -o OUT --export labelstudio",
+    ("corpus", "repair"): "hiero index VIDEO --to CORPUS",
+    ("steps", "--split"): "hiero clips VIDEO -o FOLDER",
+    ("steps", "--together"): "hiero procedure VIDEO VIDEO",
+    ("ask", "--reel"): 'hiero clips VIDEO "cut the onion" -o best.mp4',
+}
+
+
 def main() -> None:
     """Run the command line. Mistakes of the user exit with code 2, failed file access with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -81,6 +96,7 @@ def main() -> None:
             os.environ.pop(name, None)
     try:
         _check_text(sys.argv[1:])
+        _check_moved(sys.argv[1:])
         app(sys.argv[1:])
     except InputError as error:
         log(f"hiero: {error}")
@@ -97,6 +113,13 @@ def main() -> None:
         name = error.filename or ", ".join(filter(path_exists, sys.argv[1:])) or "a file"
         log(f"hiero: {name}: {error.strerror or error}; no partly written file remains")
         sys.exit(1)
+
+
+def _check_moved(arguments: list[str]) -> None:
+    """Refuse an earlier spelling, and say what replaces it."""
+    for (command, *options), replacement in MOVED.items():
+        if arguments[:1] == [command] and all(option in arguments for option in options):
+            raise InputError(f"hiero {' '.join([command, *options])} no longer exists; use: {replacement}")
 
 
 def _check_text(arguments: list[str]) -> None:

@@ -1,30 +1,25 @@
-"""hiero ask and hiero label: find moments by text, and label the parts of a video."""
+"""hiero ask: find moments of videos by text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import hiero
 from hiero.cli.console import moment_cells, print_moments, reading_bars, results_console, speech_cells
-from hiero.cli.inputs import find_inputs, path_exists, read_all
+from hiero.cli.inputs import find_inputs, path_exists
 from hiero.cli.options import (
     Join,
     Json,
     NumResults,
     Repeated,
-    StepCounts,
     VideoOptions,
     announce_edits,
     check_at_least,
-    parse_numbers,
-    read_labels,
 )
-from hiero.cli.sharing import ReelOptions, fetch_files, rank_across_videos
 from hiero.errors import InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
@@ -58,7 +53,6 @@ def ask(
     /,
     *queries: str,
     answer_options: AnswerOptions = AnswerOptions(),
-    reel: ReelOptions = ReelOptions(),
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -73,7 +67,6 @@ def ask(
     * `hiero ask kitchen.mp4 "cut the onion" "wash the dishes"`
     * `hiero ask kitchen.mp4 --in-order "crack the eggs" "whisk" "pour into the pan"`
     * `hiero ask --video monday.mp4 --video tuesday.mp4 "cut the onion"`
-    * `hiero ask kitchen.mp4 "cut the onion" "wash the dishes" --reel best.mp4`
 
     Parameters
     ----------
@@ -89,36 +82,35 @@ def ask(
         raise InputError('name something to look for: hiero ask VIDEO "cut the onion"')
     if not in_order:
         texts = list(dict.fromkeys(texts))
-    inputs = find_inputs(paths, join)
-    reel.check(inputs.paths)
-    answered: dict[str, tuple[list[Answer], tuple[VideoFile, ...]]] = {}
-    shown_files: dict[str, tuple[VideoFile, ...]] = {}
+    run = find_inputs(paths, options, "ask", join)
+    answered: dict[str, list[Answer]] = {}
+    files: dict[str, tuple[VideoFile, ...]] = {}
+    for name, source_ in run:
+        with run.report_errors(name):
+            video = run.read(source_)
+            announce_edits(video)
+            if video.transcript:
+                with reading_bars() as progress:
+                    video.encode_speech(progress)
+            answers = video.ask(texts, num=num, in_order=in_order)
+            answered[name], files[name] = answers, video.shown_files
+            if not json_:
+                _print_answers(answers, files[name], run.title_of(name), answer_options.show_all)
+            queries_ = [{**answer.to_dict(), "matches": _to_dicts(answer.matches, files[name])} for answer in answers]
+            run.done[name] = _document(video, queries=queries_)
+    best = {} if run.is_single or in_order else rank_across_videos(answered, num)
+    if best and not json_:
+        _print_best(best, files, answer_options.show_all)
+    run.finish(json_, best=_best_to_list(best, files))
 
-    def answer(name: str, video: hiero.Video) -> dict[str, Any]:
-        """Find and print the answers of one video; returns its JSON document."""
-        announce_edits(video)
-        if video.transcript:
-            with reading_bars() as progress:
-                video.encode_speech(progress)
-        answers = video.ask(texts, num=num, in_order=in_order)
-        answered[name] = answers, video.files
-        shown_files[name] = files = video.shown_files
-        if not json_:
-            _print_answers(answers, files, inputs.title_of(name), answer_options.show_all)
-        queries = [{**answer.to_dict(), "matches": _to_dicts(answer.matches, files)} for answer in answers]
-        return _document(video, queries=queries)
 
-    results = read_all(inputs, options, options.load_engine(), "ask", answer)
-    by_video = {name: answers for name, (answers, _) in answered.items()}
-    best = {} if inputs.is_single or in_order else rank_across_videos(by_video, num)
-    if json_:
-        results.print_documents(best=_best_to_list(best, shown_files))
-    elif best:
-        _print_best(best, shown_files, answer_options.show_all)
-    if reel.reel is not None:
-        fetch_files([inputs.sources[name] for name in answered])
-        reel.write(reel.reel, answered, num, options.stream)
-    results.finish()
+def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
+    """The best matches of each query in all videos. Scores are probabilities, so they are comparable."""
+    best: dict[str, list[tuple[str, Match]]] = {}
+    for name, video_answers in answers.items():
+        for answer in video_answers:
+            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
+    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
 
 
 def split_queries(arguments: Sequence[str], videos: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -165,45 +157,6 @@ def _best_to_list(
     ]
 
 
-def label(
-    *videos: str,
-    labels: Path,
-    k: StepCounts = None,
-    join: Join = None,
-    json_: Json = False,
-    options: VideoOptions = VideoOptions(),
-) -> None:
-    """Label every part of videos with names from a list (step localization).
-
-    **Examples**
-
-    * `hiero label kitchen.mp4 --labels taxonomy.txt`
-    * `hiero label videos/ --labels taxonomy.txt --json > labels.json`
-
-    Parameters
-    ----------
-    videos
-        Videos, feature files, folders, patterns such as '*.mp4', or addresses (https://, s3:// …).
-    labels
-        Text file with one label per line.
-    """
-    vocabulary, num_steps = read_labels(labels), parse_numbers("-k", k)
-    inputs = find_inputs(videos, join)
-
-    def label_parts(name: str, video: hiero.Video) -> dict[str, Any]:
-        """Label and print the parts of one video; returns its JSON document."""
-        announce_edits(video, "" if num_steps is None else "-k cuts the video anew")
-        labelled = video.label(vocabulary, num_steps=num_steps)
-        files = video.shown_files
-        if not json_:
-            _print_labels(labelled, files, inputs.title_of(name))
-        keys = ("start_s", "end_s", "label", "probability", "score", "file", "file_start_s")
-        rows = _to_dicts(labelled, files)
-        return _document(video, steps=[{key: row[key] for key in keys if key in row} for row in rows])
-
-    read_all(inputs, options, options.load_engine(), "label", label_parts).finish(json_)
-
-
 def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str | None, show_all: bool) -> None:
     """Print the matches of each query, under the name of the video if there are several."""
     console = results_console(title)
@@ -233,9 +186,3 @@ def _print_matches(matches: Sequence[tuple[str, Match]], files: Mapping[str, Seq
         for name, match in matches
     ]
     print_moments(("from", "to", "sure", "video", "in file", "by", "words"), rows)
-
-
-def _print_labels(steps: list[Step], files: Sequence[VideoFile], title: str | None) -> None:
-    """Print a table of the labelled parts, under the name of the video if there are several."""
-    rows = [{"label": step.shown_label or "", "sure": "", **moment_cells(step, files)} for step in steps]
-    print_moments(("from", "to", "label", "sure", "in file"), rows, title)

@@ -1,13 +1,15 @@
-"""The videos a command is given: files, folders and patterns, with one result for each and a summary."""
+"""The videos that a command reads: files, folders and patterns, with one result for each and a summary."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import hiero
 from hiero.cli.console import CollectionBars, log, print_json, transient_bars
@@ -19,15 +21,57 @@ if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
     from hiero.sources.source import VideoSource
 
-Result = TypeVar("Result")
 
+@dataclass
+class Run:
+    """Videos that a command reads one after the other, and what became of each.
 
-@dataclass(frozen=True)
-class Inputs:
-    """Videos by name. A single one is shown without its name."""
+        run = find_inputs(paths, options, "steps")
+        for name, source in run:
+            with run.report_errors(name):
+                video = run.read(source)
+                run.done[name] = …
+        run.finish()
+
+    A single video is shown without its name, and its error ends the command.
+    """
 
     sources: dict[str, VideoSource]
     is_single: bool
+    options: VideoOptions
+    title: str
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)  # JSON documents
+    failed: dict[str, str] = field(default_factory=dict)  # messages
+    _bars: CollectionBars | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, VideoSource]]:
+        """The videos with their names, under a bar if there are several."""
+        if self.is_single:
+            yield from self.sources.items()
+            return
+        with transient_bars() as bars:
+            self._bars = CollectionBars(self.title, len(self.sources), bars)
+            yield from self.sources.items()
+
+    @cached_property
+    def engine(self) -> hiero.Engine:
+        return self.options.load_engine()
+
+    def read(self, source: VideoSource) -> hiero.Video:
+        return self.options.read_video(source, self.engine, self._bars)
+
+    @contextmanager
+    def report_errors(self, name: str) -> Iterator[None]:
+        """A video that cannot be read does not stop the others, unless it is the only one or the disk is full."""
+        from hiero.sources.addresses import failure_message
+
+        try:
+            yield
+        except Exception as error:  # any error: the other videos are still read
+            if self.is_single or is_disk_full(error):
+                raise
+            self.failed[name] = failure_message(self.sources[name].name, error)
+            log(f"failed: {self.failed[name]}")
 
     @property
     def paths(self) -> list[Path]:
@@ -42,36 +86,21 @@ class Inputs:
         """The output folder of a video; each of several videos gets a subfolder."""
         return folder if self.is_single else folder / name
 
-
-@dataclass
-class Results(Generic[Result]):
-    """Results and error messages by the name of the video."""
-
-    inputs: Inputs
-    done: dict[str, Result] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-
-    def finish(self: Results[Any], as_json: bool = False) -> None:
+    def finish(self, as_json: bool = False, **more: Any) -> None:
         """Print JSON documents, summarise a run over several videos, and exit with code 1 if one failed."""
-        if as_json:
-            self.print_documents()
-        if self.inputs.is_single:
-            return
-        log(f"{len(self.done)} of {len(self.done) + len(self.failed)} videos done, {len(self.failed)} failed")
+        if as_json and self.is_single:
+            print_json(next(iter(self.done.values())))
+        elif as_json:
+            print_json({"version": VERSION, "videos": [self._describe(name) for name in self.sources], **more})
+        if not self.is_single:
+            log(f"{len(self.done)} of {len(self.sources)} videos done, {len(self.failed)} failed")
         exit_if_failed(self.failed)
 
-    def print_documents(self: Results[dict[str, Any]], **more: Any) -> None:
-        """Print the JSON document of a single video, or one document with the list `videos`."""
-        if self.inputs.is_single:
-            print_json(next(iter(self.done.values())))
-            return
-        videos = [
-            {"name": name, **self.done[name]}
-            if name in self.done
-            else {"name": name, "video": source.name, "error": self.failed[name]}
-            for name, source in self.inputs.sources.items()
-        ]
-        print_json({"version": VERSION, "videos": videos, **more})
+    def _describe(self, name: str) -> dict[str, Any]:
+        """The document of a video, or why there is none."""
+        if name in self.done:
+            return {"name": name, **self.done[name]}
+        return {"name": name, "video": self.sources[name].name, "error": self.failed[name]}
 
 
 def exit_if_failed(failed: dict[str, str]) -> None:
@@ -87,45 +116,18 @@ def path_exists(argument: str) -> bool:
     return os.path.exists(argument)  # noqa: PTH110
 
 
-def find_inputs(paths: Sequence[Path | str], join: bool | None = None) -> Inputs:
-    """The videos named by files, folders, patterns and addresses; `join` is the value of --join."""
+def find_inputs(paths: Sequence[Path | str], options: VideoOptions, title: str, join: bool | None = None) -> Run:
+    """A run over the videos named by files, folders, patterns and addresses; `join` is the value of --join."""
     from hiero.decoding.recordings import find_recordings, find_siblings, is_collection
 
     if not paths:
         raise InputError("name a video: a file, a folder, a pattern such as 'videos/*.mp4', or an https:// address")
     sources = find_recordings(paths, join, resolve_clashes=True, log=log)
+    options.check_single_transcript(len(sources))
     is_single = len(sources) == 1 and (bool(join) or not any(map(is_collection, paths)))
     source = next(iter(sources.values()))
     first = source.path
     if len(paths) == 1 and is_single and join is None and not source.is_remote and (siblings := find_siblings(first)):
         names = ", ".join(path.name for path in siblings[:3])
         log(f"{first.name} is a part of a longer recording; to read all of it, also give the other files: {names}")
-    return Inputs(sources, is_single)
-
-
-def read_all(
-    inputs: Inputs, options: VideoOptions, engine: hiero.Engine, title: str, work: Callable[[str, hiero.Video], Result]
-) -> Results[Result]:
-    """Read videos one after the other and call `work` with the name and the video.
-
-    A video that cannot be read does not stop the others, unless it is the only one or the disk is full.
-    """
-    from hiero.sources.addresses import failure_message
-
-    results: Results[Result] = Results(inputs)
-    options.check_single_transcript(len(inputs.sources))
-    if inputs.is_single:
-        ((name, source),) = inputs.sources.items()
-        results.done[name] = work(name, options.read_video(source, engine))
-        return results
-    with transient_bars() as bars:
-        collection = CollectionBars(title, len(inputs.sources), bars)
-        for name, source in inputs.sources.items():
-            try:
-                results.done[name] = work(name, options.read_video(source, engine, collection))
-            except Exception as error:  # any error: the other videos are still read
-                if is_disk_full(error):
-                    raise
-                results.failed[name] = failure_message(source.name, error)
-                log(f"failed: {results.failed[name]}")
-    return results
+    return Run(sources, is_single, options, title)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 import hiero
 from hiero.cli.console import log, print_json
-from hiero.cli.inputs import exit_if_failed, find_inputs, read_all
+from hiero.cli.inputs import exit_if_failed, find_inputs
 from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
 from hiero.errors import InputError
 from hiero.types import Step, format_count
@@ -141,18 +141,18 @@ def _read_videos(
     from hiero.report.folder_report import describe_steps, select_corrected
 
     vocabulary = read_optional_labels(activities.labels)
-    inputs = find_inputs(paths, join)
-    if len(inputs.sources) < 2:
+    run = find_inputs([str(path) for path in paths], options, "report", join)
+    if len(run.sources) < 2:
         raise InputError("a report compares videos; give at least two, or a folder")
-    engine = options.load_engine()
-
-    def describe(name: str, video: hiero.Video) -> VideoSteps:
-        """The steps of one video, corrected ones if there are any, with their embeddings."""
-        announce_edits(video)
-        if video.edits is not None:
-            return describe_steps(name, video, select_corrected(video.edits, activities.level, video.duration_s))
-        levels = video.steps(labels=vocabulary).levels
-        return describe_steps(name, video, levels[activities.choose_level(name, len(levels))])
-
-    results = read_all(inputs, options, engine, "report", describe)
-    return list(results.done.values()), engine.name, results.failed
+    described = []
+    for name, source in run:
+        with run.report_errors(name):
+            video = run.read(source)
+            announce_edits(video)
+            if video.edits is not None:
+                steps = select_corrected(video.edits, activities.level, video.duration_s)
+            else:
+                levels = video.steps(labels=vocabulary).levels
+                steps = levels[activities.choose_level(name, len(levels))]
+            described.append(describe_steps(name, video, steps))
+    return described, run.engine.name, run.failed

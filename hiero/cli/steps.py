@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import Cells, log, moment_cells, plain_table, print_moments, results_console
-from hiero.cli.inputs import Inputs, Results, find_inputs, read_all
-from hiero.cli.options import Flag, Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
-from hiero.cli.sharing import SplitOptions, fetch_files
+from hiero.cli.console import Cells, log, moment_cells, print_moments, results_console
+from hiero.cli.inputs import find_inputs
+from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.errors import InputError
-from hiero.types import Hierarchy, Step, format_count, format_time, numbered_title
+from hiero.types import Hierarchy, Step, format_count, format_time
 
 
 @Parameter(name="*")
@@ -35,21 +32,17 @@ class StepOptions:
     export
         Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
         activitynet, labelstudio, fiftyone, a plug-in, or all. Repeatable.
-    together
-        The videos show the same task: the same step gets the same number and name in all.
     """
 
     method: str = "pieces"
     out: OptionalOut = None
     export: Repeated = None
-    together: Flag = False
 
 
 def steps(
     *videos: str,
     levels: LevelOptions = LevelOptions(),
     step_options: StepOptions = StepOptions(),
-    split: SplitOptions = SplitOptions(),
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -64,8 +57,6 @@ def steps(
     * `hiero steps kitchen.mp4`
     * `hiero steps kitchen.mp4 -k 4,8,16 -o kitchen/ --export vtt --export elan`
     * `hiero steps kitchen.mp4 --labels recipe.txt --json > steps.json`
-    * `hiero steps kitchen.mp4 --split clips/`
-    * `hiero steps monday.mp4 tuesday.mp4 --together`
     * `hiero steps s3://bucket/videos/ -o archive/`
 
     Parameters
@@ -81,80 +72,21 @@ def steps(
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {step_options.method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
     uses_edits = num_steps is None and step_options.method == "pieces"
-    inputs = find_inputs(videos, join)
-    if step_options.together and split.split is not None:
-        raise InputError("--together cannot be combined with --split")
-    split.check(inputs.paths, None if num_steps is None else len(num_steps))
-    if step_options.together:
-        find_together(inputs, options, num_steps, vocabulary, step_options, formats, json_)
-        return
-
-    def find_steps(name: str, video: hiero.Video) -> dict[str, Any]:
-        """Find, write and print the steps of one video; returns its JSON document."""
-        announce_edits(video, "" if uses_edits else "-k and --method cut the video anew")
-        hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
-        num_found = len(hierarchy.levels[-1])
-        if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:
-            log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
-        if step_options.out is not None:
-            write_files(video, hierarchy, vocabulary, inputs.folder_of(name, step_options.out), formats)
-        if not json_:
-            print_steps(hierarchy, inputs.title_of(name))
-        if split.split is not None:
-            fetch_files([inputs.sources[name]])
-            split.write(video, hierarchy, inputs.folder_of(name, split.split), options.stream)
-        return hierarchy.to_dict()
-
-    read_all(inputs, options, options.load_engine(), "steps", find_steps).finish(json_)
-
-
-def find_together(
-    inputs: Inputs,
-    options: VideoOptions,
-    num_steps: list[int] | None,
-    vocabulary: list[str] | None,
-    step_options: StepOptions,
-    formats: list[str],
-    is_json: bool,
-) -> None:
-    """`--together`: find, write and print the steps that several videos share."""
-    from hiero.engine.together import steps_together
-
-    if step_options.method != "pieces" or (num_steps is not None and len(num_steps) > 1):
-        raise InputError("--together finds one level of contiguous steps; give -k one number and leave out --method")
-    if len(inputs.sources) < 2:
-        raise InputError(f"--together needs at least two videos of one task, got {len(inputs.sources)}")
-
-    def read(name: str, video: hiero.Video) -> hiero.Video:
-        announce_edits(video, "--together cuts the videos anew")
-        return video
-
-    videos = read_all(inputs, options, options.load_engine(), "steps", read)
-    found = steps_together(list(videos.done.values()), None if num_steps is None else num_steps[0], vocabulary)
-    hierarchies = dict(zip(videos.done, found, strict=True))
-    if step_options.out is not None:
-        for name, hierarchy in hierarchies.items():
-            folder = inputs.folder_of(name, step_options.out)
-            write_files(videos.done[name], hierarchy, vocabulary, folder, formats)
-    if not is_json:
-        print_shared_steps(hierarchies)
-    documents = {name: hierarchy.to_dict() for name, hierarchy in hierarchies.items()}
-    Results(inputs, documents, videos.failed).finish(is_json)
-
-
-def print_shared_steps(hierarchies: dict[str, Hierarchy]) -> None:
-    """Print a table of the shared steps, with their times in each video."""
-    table = plain_table("", "step", *hierarchies, right=("",))
-    levels = {name: {step.thread: step for step in hierarchy.levels[0]} for name, hierarchy in hierarchies.items()}
-    numbers = sorted({number for level in levels.values() for number in level})
-    for number in numbers:
-        members = [level.get(number) for level in levels.values()]
-        label = next(step.label for step in members if step is not None) or numbered_title(number + 1, number + 1)
-        cells = ["" if s is None else f"{format_time(s.start_s)}-{format_time(s.end_s)}" for s in members]
-        table.add_row(str(number + 1), label, *cells)
-    console = results_console()
-    console.print(f"{format_count(len(numbers), 'step')} of {format_count(len(hierarchies), 'video')}")
-    console.print(table)
+    run = find_inputs(videos, options, "steps", join)
+    for name, source in run:
+        with run.report_errors(name):
+            video = run.read(source)
+            announce_edits(video, "" if uses_edits else "-k and --method cut the video again")
+            hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
+            num_found = len(hierarchy.levels[-1])
+            if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:
+                log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
+            if step_options.out is not None:
+                write_files(video, hierarchy, vocabulary, run.folder_of(name, step_options.out), formats)
+            if not json_:
+                print_steps(hierarchy, run.title_of(name))
+            run.done[name] = hierarchy.to_dict()
+    run.finish(json_)
 
 
 def write_files(
@@ -163,13 +95,12 @@ def write_files(
     labels: list[str] | None,
     folder: Path,
     formats: list[str],
-    say: Callable[[str], None] = log,
 ) -> None:
     """`-o`: write the files of one video, and list them in a message."""
     from hiero.report.page import write_results
 
     write_results(video, hierarchy, labels, folder, formats)
-    say(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir() if not path.name.startswith('.')))}")
+    log(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir() if not path.name.startswith('.')))}")
 
 
 def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:

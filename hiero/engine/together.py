@@ -23,7 +23,7 @@ def steps_together(
 ) -> list[Hierarchy]:
     """One level of steps for each video. The thread of a step is its number in the usual order of all videos."""
     if len(videos) < 2:
-        raise InputError(f"--together needs at least two videos of one task, got {len(videos)}")
+        raise InputError(f"a procedure needs at least two videos of one task, got {len(videos)}")
     counts = [num_steps or default_step_counts(video.duration_s, len(video.nodes))[-1] for video in videos]
     found = [video.steps([num], labels=labels) for video, num in zip(videos, counts, strict=True)]
     levels = [hierarchy.levels[0] for hierarchy in found]
@@ -48,7 +48,7 @@ def _describe(videos: Sequence[Video], spans: Sequence[np.ndarray]) -> list[np.n
     """Centred vectors of the steps of each video, joined with the backbone's features if all videos have them."""
     if len({video.pictures is not None for video in videos}) > 1:
         raise InputError(
-            "--together cannot compare videos with feature files of another backbone; give only videos or only features"
+            "videos cannot be compared with feature files of another backbone; give only videos or only features"
         )
     own = [video.embed_spans(rows) for video, rows in zip(videos, spans, strict=True)]
     features = [average_features(video, rows) for video, rows in zip(videos, spans, strict=True)]

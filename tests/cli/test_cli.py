@@ -297,9 +297,9 @@ def test_json_documents_follow_their_schemas(kitchen, tmp_path):
     ask = json.loads(run_hiero("ask", kitchen, "cut the onion", "make tea", "--json").stdout)
     check_schema(ask, "ask")
     assert [answer["query"] for answer in ask["queries"]] == ["cut the onion", "make tea"]
-    label = json.loads(run_hiero("label", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
-    check_schema(label, "label")
-    assert {step["label"] for step in label["steps"]} <= {"wash the dishes", "cut the onion", "make tea", None}
+    named = json.loads(run_hiero("steps", kitchen, "--labels", tmp_path / "labels.txt", "--json").stdout)
+    labels = {step["label"] for level in named["levels"] for step in level["steps"]}
+    assert labels <= {"wash the dishes", "cut the onion", "make tea", None}
     del ask["queries"][0]["matches"][0]["probability"]
     with pytest.raises(ValidationError):
         check_schema(ask, "ask")
@@ -343,7 +343,6 @@ def test_labels_are_shown_as_they_are(kitchen, tmp_path):
     write_edits(video, None, Hierarchy("kitchen.npy", "hiero-k400", 180.0, ((step,),)))
     (tmp_path / "labels.txt").write_text("make tea\n")
     assert "[/b] fry [the] onion" in run_hiero("steps", video).stdout
-    assert "[/b] fry [the] onion" in run_hiero("label", video, "--labels", tmp_path / "labels.txt").stdout
     result = run_hiero("steps", kitchen, "-k", "500")
     assert "-k asked for 500" in result.stderr
 
@@ -369,7 +368,9 @@ def test_tables_and_order(kitchen):
         # before it is read
         (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of pieces, spectral"),
         (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
-        (["label", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
+        (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
+        (["label", "{v}"], "hiero steps VIDEO --labels"),
+        (["steps", "{v}", "--split", "clips"], "hiero clips"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),
         (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),
     ],

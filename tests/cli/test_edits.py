@@ -52,8 +52,7 @@ def test_steps_announces_and_exports_corrections(kitchen, run, tmp_path):
     assert "1 step, 1 thread" in out
 
 
-def test_ask_and_label_use_corrections(kitchen, run, monkeypatch):
-    monkeypatch.setattr("hiero.engine.video.MIN_LABEL_PROBABILITY", 0.0)
+def test_ask_uses_corrections(kitchen, run):
     _, out, err = run("ask", kitchen, NAME, "--json", "-n", "1")
     assert "using 2 corrections" in err
     (answer,) = json.loads(out)["queries"]
@@ -61,11 +60,6 @@ def test_ask_and_label_use_corrections(kitchen, run, monkeypatch):
     assert answer["matches"][0]["start_s"] == 40.0
     _, out, _ = run("ask", kitchen, NAME, "--no-edits", "--json")
     assert "rests_on" not in out
-    labels = kitchen.with_name("labels.txt")
-    labels.write_text("cut the onion\n")
-    _, out, err = run("label", kitchen, "--labels", labels, "--json")
-    assert "using 2 corrections" in err
-    assert [step["label"] for step in json.loads(out)["steps"]] == ["cut the onion", NAME, "dry"]
 
 
 def test_a_renamed_video_keeps_its_corrections(kitchen, run):

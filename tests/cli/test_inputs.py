@@ -11,6 +11,7 @@ import pytest
 from hiero.cli import app
 from hiero.cli.ask import rank_across_videos, split_queries
 from hiero.cli.inputs import find_inputs
+from hiero.cli.options import VideoOptions
 from hiero.engine.video_nodes import class_names
 from hiero.errors import InputError
 from hiero.storage import weights
@@ -134,7 +135,9 @@ def test_names_are_unique(run, tmp_path):
         (tmp_path / folder).mkdir()
         np.save(tmp_path / folder / "tea.npy", activities(20))
     (tmp_path / "a" / "tea.mp4").write_bytes(b"")  # of a video and its features in a folder, the video
-    inputs = find_inputs([tmp_path / "b" / "tea.npy", tmp_path / "a", tmp_path / "b" / "tea.npy"])
+    inputs = find_inputs(
+        [tmp_path / "b" / "tea.npy", tmp_path / "a", tmp_path / "b" / "tea.npy"], VideoOptions(), "read"
+    )
     paths = {name: source.path for name, source in inputs.sources.items()}
     assert paths == {"tea": tmp_path / "b" / "tea.npy", "tea (2)": tmp_path / "a" / "tea.mp4"}
     assert not inputs.is_single
@@ -232,10 +235,3 @@ def test_ask_and_label_over_a_folder(run, kitchen, tmp_path, monkeypatch):
     assert code == 0
     assert out.index("GX010001") < out.index("sink") < out.index("best of all videos: peel a potato")
     assert "2 of 2 videos done" in err
-    (tmp_path / "labels.txt").write_text("wash the dishes\npeel a potato\n")
-    code, out, _ = run("label", kitchen, "--labels", tmp_path / "labels.txt", "--json", "--hz", 1, "-k", 2)
-    joined, sink = json.loads(out)["videos"]
-    check_schema(joined, "label")
-    assert [step["label"] for step in joined["steps"]] == ["wash the dishes", "peel a potato"]
-    assert Path(joined["steps"][1]["file"]).name == "GX020001.npy"
-    assert "files" not in sink

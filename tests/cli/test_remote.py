@@ -12,6 +12,7 @@ from hiero.backbones.registry import find_backbone
 from hiero.cli import corpus as corpus_commands
 from hiero.cli.ask import split_queries
 from hiero.cli.inputs import find_inputs
+from hiero.cli.options import VideoOptions
 from hiero.corpus.corpus import Corpus
 from hiero.corpus.table import is_corpus
 from hiero.decoding.decode import probe
@@ -91,7 +92,7 @@ def test_chapters_below_an_address_are_one_video(run, memory, tmp_path):
     for name in ("GX010001.npy", "GX020001.npy", "sink.npy"):
         memory.pipe(f"/card/{name}", rows_file(tmp_path))
     memory.pipe("/card/broken.npy", b"no array")
-    inputs = find_inputs(["memory://card/"])
+    inputs = find_inputs(["memory://card/"], VideoOptions(), "read")
     assert list(inputs.sources) == ["GX010001", "broken", "sink"]
     assert not any(path.exists() for path in inputs.paths)  # a listing brings nothing
     code, out, err = run("steps", "memory://card/", "--model", "raw", "--hz", 1, "--json")
@@ -232,7 +233,7 @@ def test_a_copy_that_made_room_is_brought_again_to_be_cut(run, server, tmp_path,
     server.num_sent = 0
     assert run(*command)[0] == 0
     assert server.num_sent < 20  # features are here, so the video need not be
-    code, _, err = run(*command, "--split", tmp_path / "clips")
+    code, _, err = run("clips", *command[1:], "-o", tmp_path / "clips")
     assert code == 0, err
     assert len(list((tmp_path / "clips").glob("*.mp4"))) == 2
     assert len(film) <= server.num_sent < len(film) + 20

@@ -1,4 +1,4 @@
-"""hiero report, steps --split and ask --reel."""
+"""hiero report and hiero clips."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jsonschema import ValidationError
 
 from hiero.cli import app
-from hiero.cli.sharing import ReelOptions, SplitOptions, choose_moments
+from hiero.cli.clips import choose_moments, write_clips, write_reel
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 from tests.documentation import check_schema
@@ -102,7 +102,7 @@ def test_report_says_what_is_wrong(recordings, tmp_path):
         run("report", recordings / "recording0.npy", "-o", tmp_path / "page.html", "--model", "raw")
 
 
-def test_split_and_reel_write_files(tmp_path, capsys):
+def test_clips_of_steps_and_the_best_moments(tmp_path, capsys):
     pytest.importorskip("av")
     from tests.decoding.test_cutting import read_frames, write_film
 
@@ -110,20 +110,18 @@ def test_split_and_reel_write_files(tmp_path, capsys):
     coarse = (Step("0.0", 0.0, 2.0, 0, label="all"),)
     fine = (Step("1.0", 0.0, 0.8, 0, label="cut"), Step("1.1", 0.8, 2.0, 1))
     hierarchy = Hierarchy(str(film), "raw", 2.0, (coarse, fine))
-    files = (VideoFile(str(film), 0.0, 2.0),)
-    SplitOptions(level=None).write(SimpleNamespace(files=files), hierarchy, tmp_path / "clips", 0)
-    SplitOptions(level=0).write(SimpleNamespace(files=files), hierarchy, tmp_path / "coarse", 0)
+    video = SimpleNamespace(files=(VideoFile(str(film), 0.0, 2.0),))
+    write_clips(video, hierarchy, None, tmp_path / "clips", 0, copy=False)
+    write_clips(video, hierarchy, 0, tmp_path / "coarse", 0, copy=False)
     assert sorted(path.name for path in tmp_path.glob("*/*.mp4")) == ["01 all.mp4", "01 cut.mp4", "02 at 0m01s.mp4"]
-    assert "2 clips written" in capsys.readouterr().err
     with pytest.raises(InputError, match="--level"):
-        SplitOptions(level=5).write(SimpleNamespace(files=files), hierarchy, tmp_path / "clips", 0)
+        write_clips(video, hierarchy, 5, tmp_path / "clips", 0, copy=False)
     answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
-    ReelOptions().write(tmp_path / "reel.mp4", {"film": (answers, files)}, 5, 0)
+    write_reel(tmp_path / "reel.mp4", {"film": answers}, {"film": video.files}, 5, 0, copy=False)
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
-    with pytest.raises(InputError, match="no moments for the reel"):
-        ReelOptions().write(
-            tmp_path / "reel.mp4", {"film": ([Answer("fly", 0.05, (Match(0.0, 0.5, 0.05),))], files)}, 5, 0
-        )
+    absent = [Answer("fly", 0.05, (Match(0.0, 0.5, 0.05),))]
+    with pytest.raises(InputError, match=r"none\.mp4"):
+        write_reel(tmp_path / "none.mp4", {"film": absent}, {"film": video.files}, 5, 0, copy=False)
 
 
 def test_moments_of_a_reel():
@@ -135,19 +133,16 @@ def test_moments_of_a_reel():
     assert [(name, match.start_s) for _, name, match in choose_moments(answers, 1)] == [("a", 10)]
 
 
-def test_mistakes_are_said_before_anything_is_read(tmp_path):
+def test_mistakes_in_clips_are_reported_before_anything_is_read(tmp_path):
     feature, film = tmp_path / "x.npy", tmp_path / "x.mp4"
-    with pytest.raises(InputError, match="--split"):
-        SplitOptions(level=1).check([film], None)
-    with pytest.raises(InputError, match="--copy is for --split"):
-        SplitOptions(copy=True).check([film], None)
-    with pytest.raises(InputError, match="--copy is for --reel"):
-        ReelOptions(copy=True).check([film])
-    with pytest.raises(InputError, match="needs the video"):
-        SplitOptions(tmp_path).check([feature], None)
-    with pytest.raises(InputError, match="--level"):
-        SplitOptions(tmp_path, 2).check([film], 2)
-    with pytest.raises(InputError, match="ends in one of"):
-        ReelOptions(tmp_path / "reel.gif").check([film])
-    with pytest.raises(InputError, match="the video itself"):
-        ReelOptions(film).check([film])
+    for path in (feature, film):
+        path.write_bytes(b"")
+    for arguments, fact in (
+        ((feature, "-o", tmp_path / "clips"), r"x\.npy"),
+        ((film, "-o", film), "-o"),
+        ((film, "-o", tmp_path / "clips", "-k", "2,4", "--level", 2), "--level"),
+        ((film, "cut", "-o", tmp_path / "reel.gif"), "-o"),
+        ((film, "cut", "-o", film), "-o"),
+    ):
+        with pytest.raises(InputError, match=fact):
+            run("clips", *arguments)

@@ -1,4 +1,4 @@
-"""`hiero steps --together`: the same step has the same number and name in all videos of a task."""
+"""`hiero procedure`: the same step has the same number and name in all videos of a task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recordings(tmp_path):
 
 def test_a_shared_step_has_one_number_in_the_json_and_the_exports(recordings, run, tmp_path):
     code, out, _ = run(
-        *("steps", *recordings, "--together", "-k", 3, "--hz", 1, "--model", "raw"),
+        *("procedure", *recordings, "-k", 3, "--hz", 1, "--model", "raw"),
         *("--json", "-o", tmp_path / "out", "--export", "csv"),
     )
     assert code == 0
@@ -42,21 +42,16 @@ def test_a_shared_step_has_one_number_in_the_json_and_the_exports(recordings, ru
 
 
 def test_the_table_has_the_times_in_each_video(recordings, run):
-    code, out, _ = run("steps", *recordings, "--together", "-k", 3, "--hz", 1, "--model", "raw")
+    code, out, _ = run("procedure", *recordings, "-k", 3, "--hz", 1, "--model", "raw")
     assert code == 0
     assert "3 steps of 2 videos" in out
     (row,) = (line.split() for line in out.splitlines() if line.strip().startswith("2 "))
     assert row == ["2", "Step", "2", "0:40-1:20", "1:20-2:00"]
 
 
-def test_what_cannot_be_combined_is_refused(recordings, run):
-    for arguments, message in (
-        ((recordings[0],), "--together needs at least two videos of one task, got 1"),
-        ((*recordings, "-k", "2,4"), "one level of contiguous steps"),
-        ((*recordings, "--split", "clips"), "--together cannot be combined with --split"),
-    ):
-        with pytest.raises(InputError, match=message):
-            run("steps", *arguments, "--together", "--hz", 1)
+def test_one_video_has_no_shared_procedure(recordings, run):
+    with pytest.raises(InputError, match="at least two"):
+        run("procedure", recordings[0], "--hz", 1)
 
 
 def test_features_of_other_backbones_are_refused(monkeypatch):

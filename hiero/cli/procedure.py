@@ -1,0 +1,80 @@
+"""hiero procedure: the steps that several videos of one task share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import hiero
+from hiero.cli.console import plain_table, results_console
+from hiero.cli.inputs import find_inputs
+from hiero.cli.options import Join, Json, OptionalOut, Repeated, VideoOptions, announce_edits, read_optional_labels
+from hiero.cli.steps import parse_formats, write_files
+from hiero.errors import InputError
+from hiero.types import Hierarchy, format_count, format_time, numbered_title
+
+
+def procedure(
+    *videos: str,
+    k: Annotated[int | None, Parameter(alias="-k", help="Number of steps. Chosen by the length by default.")] = None,
+    labels: Path | None = None,
+    out: OptionalOut = None,
+    export: Repeated = None,
+    join: Join = None,
+    json_: Json = False,
+    options: VideoOptions = VideoOptions(),
+) -> None:
+    """Find the steps that several videos of one task share: the same step gets the same number and name in all.
+
+    **Examples**
+
+    * `hiero procedure monday.mp4 tuesday.mp4 wednesday.mp4`
+    * `hiero procedure salads/ -k 8 -o out/ --export csv`
+
+    Parameters
+    ----------
+    videos
+        At least two videos, feature files, folders, patterns or addresses.
+    labels
+        Text file with one label per line. Defaults to a bundled list of everyday phrases.
+    out
+        Output folder, with a subfolder for each video.
+    export
+        Also write this format, as for `hiero steps`. Repeatable.
+    """
+    from hiero.engine.together import steps_together
+
+    formats, vocabulary = parse_formats(export, out), read_optional_labels(labels)
+    run = find_inputs(videos, options, "read", join)
+    if len(run.sources) < 2:
+        raise InputError(f"a procedure needs at least two videos of one task, got {len(run.sources)}")
+    read: dict[str, hiero.Video] = {}
+    for name, source in run:
+        with run.report_errors(name):
+            read[name] = run.read(source)
+            announce_edits(read[name], "hiero procedure cuts the videos again")
+    hierarchies = dict(zip(read, steps_together(list(read.values()), k, vocabulary), strict=True))
+    for name, hierarchy in hierarchies.items():
+        if out is not None:
+            write_files(read[name], hierarchy, vocabulary, run.folder_of(name, out), formats)
+        run.done[name] = hierarchy.to_dict()
+    if not json_:
+        print_procedure(hierarchies)
+    run.finish(json_)
+
+
+def print_procedure(hierarchies: dict[str, Hierarchy]) -> None:
+    """Print a table of the shared steps, with their times in each video."""
+    table = plain_table("", "step", *hierarchies, right=("",))
+    levels = {name: {step.thread: step for step in hierarchy.levels[0]} for name, hierarchy in hierarchies.items()}
+    numbers = sorted({number for level in levels.values() for number in level})
+    for number in numbers:
+        members = [level.get(number) for level in levels.values()]
+        label = next(step.label for step in members if step is not None) or numbered_title(number + 1, number + 1)
+        cells = ["" if s is None else f"{format_time(s.start_s)}-{format_time(s.end_s)}" for s in members]
+        table.add_row(str(number + 1), label, *cells)
+    console = results_console()
+    console.print(f"{format_count(len(numbers), 'step')} of {format_count(len(hierarchies), 'video')}")
+    console.print(table)
