@@ -16,19 +16,20 @@ import threading
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve.settings import Role
+from hiero.storage.locks import hold_lock
 
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
 WAIT_S = 10.0  # time to wait for another writer, such as `hiero serve token`
 MIN_FREE_BYTES = 16 * 2**20  # with less, the server is not ready
 SCHEMA_VERSION = 1
+BUSY = "the state of the server: busy, another process is writing to it; try again"
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
@@ -91,21 +92,17 @@ class State:
         self.folder = folder
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if folder is None else threading.RLock()
-        self._lock: FileLock | None = None
+        self._folder_lock = ExitStack()
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 if lock:
-                    self._lock = FileLock(folder / LOCK_NAME)
-                    self._lock.acquire(blocking=False)
+                    self._folder_lock.enter_context(hold_lock(folder / LOCK_NAME, f"--state {folder}", wait_s=0))
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
             self._database = _connect(path)
             _prepare(self._database, folder)
             self._reader = self._database if folder is None else _connect(path)
             self._file_ids = self._find_files()
-        except Timeout:
-            message = "is used by another server; stop that server or choose another folder"
-            raise InputError(f"--state {folder}: {message}") from None
         except OSError as error:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
@@ -122,8 +119,7 @@ class State:
         with self._write_lock, self._read_lock:
             self._database.close()
             self._reader.close()
-            if self._lock is not None:
-                self._lock.release()
+            self._folder_lock.close()
 
     def check_writable(self) -> None:
         """Raise InputError if nothing can be saved, for example on a full disk."""
@@ -137,12 +133,17 @@ class State:
         if not is_read and self._find_files() != self._file_ids:  # SQLite would write to the removed file
             raise InputError(f"not saved: {FILE_NAME} was removed or replaced; restore it and restart the server")
         database, lock = (self._reader, self._read_lock) if is_read else (self._database, self._write_lock)
-        with lock:
-            try:
-                return database.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                problem = "cannot read" if is_read else "not saved: cannot write"
-                raise InputError(f"{problem} the state of the server ({error})") from error
+        if not lock.acquire(timeout=WAIT_S):  # its owner waits for another process
+            raise BusyError(BUSY)
+        try:
+            return database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                raise BusyError(BUSY) from error
+            problem = "cannot read" if is_read else "not saved: cannot write"
+            raise InputError(f"{problem} the state of the server ({error})") from error
+        finally:
+            lock.release()
 
     def _find_files(self) -> list[int | None]:
         """Identities of the database and its write-ahead log on the disk."""

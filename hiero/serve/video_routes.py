@@ -24,6 +24,7 @@ from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
+from hiero.serve.workers import WorkerPool
 from hiero.steps.segmentation import similarity_tile
 from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
@@ -313,7 +314,7 @@ def _read_picture(entry: Entry, time_s: float) -> bytes:
     return make_thumbnail(read_frame(source.path, time_s - files[number].start_s, file=source.reader()))
 
 
-async def _find_steps(context: RequestContext, video: Video, k: str | None, pool: routing.WorkerPool) -> Hierarchy:
+async def _find_steps(context: RequestContext, video: Video, k: str | None, pool: WorkerPool) -> Hierarchy:
     """The steps of a video: at once if they are in memory, otherwise from a thread of the pool."""
     counts, library = parse_step_counts(k, max_steps(video)), context.library
     if (known := library.videos.known_steps(video).get(tuple(counts or ()))) is not None:
@@ -331,7 +332,7 @@ def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None
     return counts
 
 
-def cutting_pool(k: str | None) -> routing.WorkerPool:
+def cutting_pool(k: str | None) -> WorkerPool:
     """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
     return routing.LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else routing.CUTS
 

@@ -11,13 +11,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from starlette.testclient import TestClient
 
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.formats.hiero_json import parse_hierarchy
 from hiero.serve import video_routes
 from hiero.serve.app import create_app
@@ -25,12 +27,13 @@ from hiero.serve.edits import STALE_S
 from hiero.serve.guard import MAX_BODY_BYTES
 from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
+from hiero.serve.routing import ANSWERS
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
 from hiero.serve.video_routes import MAX_STEPS, TILE_SIZE
 from hiero.steps.segmentation import MIN_NORM, centre_and_normalise, similarity_tile
 from hiero.types import ProgressEvent
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -288,13 +291,13 @@ def test_edits_are_in_the_corpus(client, library, tea):
 
     assert label_in_corpus() != "flox the wemble"
     client.put(f"/api/videos/{tea}/edits", json=steps)
-    assert label_in_corpus() == "flox the wemble"
+    wait_until(lambda: label_in_corpus() == "flox the wemble")
     (best, *_) = client.get("/api/search", params={"q": "flox the wemble"}).json()
     assert (best["label"], best["id"]) == ("flox the wemble", tea)
     library.index(library.find(tea))
     assert label_in_corpus() == "flox the wemble"
     client.delete(f"/api/videos/{tea}/edits")
-    assert label_in_corpus() != "flox the wemble"
+    wait_until(lambda: label_in_corpus() != "flox the wemble")
 
 
 def test_edits_are_saved_although_the_corpus_cannot_be_written(client, library, tea, monkeypatch, caplog):
@@ -308,6 +311,32 @@ def test_edits_are_saved_although_the_corpus_cannot_be_written(client, library, 
         assert client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"}).status_code == 200
         assert client.get(f"/api/videos/{tea}/edits").json()["levels"][0]["steps"][0]["label"] == name
     assert "tea is not up to date in the corpus: the corpus is damaged" in caplog.text
+
+
+def test_a_busy_corpus_delays_no_request_and_gets_the_edits_later(client, library, tea):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    steps["levels"][0]["steps"][0]["label"] = "flox the wemble"
+    save = partial(client.put, f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"})
+    num_saves = ANSWERS.num_threads + 1
+    with FileLock(f"{library.corpus.uri}/.lock") as lock, ThreadPoolExecutor(num_saves) as pool:
+        saves = [pool.submit(save) for _ in range(num_saves)]
+        answer = client.get(f"/api/videos/{tea}/ask", params={"q": "flox the wemble"})
+        statuses = [answer.status_code, *(saved.result().status_code for saved in saves)]
+        assert lock.is_locked
+    wait_until(lambda: "flox the wemble" in library.corpus.step_names()["tea"])
+    assert statuses == [200] * (num_saves + 1)
+
+
+def test_what_is_busy_answers_503(client, library):
+    class BusyCorpus:
+        def search_text(self, *_, **options):
+            raise BusyError("corpus: busy")
+
+    corpus, library.corpus = library.corpus, BusyCorpus()
+    answer = client.get("/api/search", params={"q": "a cup"})
+    library.corpus = corpus
+    assert (answer.status_code, answer.json()) == (503, {"error": "corpus: busy"})
+    assert int(answer.headers["retry-after"]) > 0
 
 
 def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):
