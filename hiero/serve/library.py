@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import threading
@@ -20,6 +19,7 @@ from hiero.corpus.table import is_corpus
 from hiero.decoding.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.engine import Engine, Video, engine_for
 from hiero.engine.open_videos import OpenVideos
+from hiero.engine.video import find_answers
 from hiero.errors import BusyError, InputError
 from hiero.evaluation.own_videos import annotations_to_dicts
 from hiero.formats.hiero_json import mark_origins, parse_hierarchy
@@ -32,7 +32,7 @@ from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
 from hiero.speech.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
-from hiero.types import Hierarchy, ProgressCallback, ProgressEvent, no_progress
+from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
 ID_LENGTH = 12  # hexadecimal digits
 CORPUS_WAIT_S = 0.5  # then a job or an update gives way to the next, and is tried again
@@ -201,14 +201,10 @@ class Library:
             record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
         return record if record is not None and record.path == entry.source.name else None
 
-    def with_edits(self, entry: Entry, video: Video) -> Video:
-        """A view of a video whose answers use the names that people gave to its steps."""
+    def ask(self, entry: Entry, video: Video, query: str, num: int) -> Answer:
+        """Find a text in an open video, also in the names that people gave to its steps."""
         edits = self.edits.read(entry)
-        if edits is None:
-            return video
-        edited = copy.copy(video)
-        edited.edits = edits.hierarchy
-        return edited
+        return find_answers(video, None if edits is None else edits.hierarchy, [query], num)[0]
 
     def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
         """Save steps as a person edited them, also in the corpus."""

@@ -135,7 +135,7 @@ async def steps(context: Context, entry: FoundEntry, k: StepCounts = None, model
 async def ask(context: Context, entry: FoundEntry, q: Text, n: NumResults = 5) -> dict[str, Any]:
     """Find a text in a video."""
     video = await context.open_video(entry)
-    return (await context.run(lambda: context.library.with_edits(entry, video).ask(check_text(q), num=n)[0])).to_dict()
+    return (await context.run(lambda: context.library.ask(entry, video, check_text(q), n))).to_dict()
 
 
 @view.post("/api/videos/{id}/label", responses=ERRORS)

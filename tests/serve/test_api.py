@@ -282,6 +282,18 @@ def test_answers_use_names_that_people_gave(client, tea):
     assert (match["start_s"], match["end_s"]) == pytest.approx((step["start_s"], step["end_s"]), abs=1.1)
 
 
+def test_questions_after_an_edit_reuse_what_was_computed_before(client, tea, library):
+    entry, searched = library.find(tea), []
+    video = replace(library.read(entry), _known_spans=None, _store_spans=searched.append)
+    library.videos.add(tea, library.main_model, video)
+    steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    for label in ("flox the wemble", "wemble the flox"):
+        steps["levels"][1]["steps"][2]["label"] = label
+        client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"})
+        client.get(f"/api/videos/{tea}/ask", params={"q": label})
+    assert len(searched) == 1  # for candidates of answers, in the whole video
+
+
 def test_edits_are_in_the_corpus(client, library, tea):
     steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
     steps["levels"][1]["steps"][0]["label"] = "flox the wemble"
