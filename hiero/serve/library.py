@@ -26,7 +26,6 @@ from hiero.formats.hiero_json import mark_origins, parse_hierarchy
 from hiero.report.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
 from hiero.serve.edits import EditStore, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
-from hiero.serve.state import people_of_videos
 from hiero.serve.workers import WorkerPool
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
@@ -114,7 +113,7 @@ class Library:
 
     def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
         """How many entries have each value that a filter can ask for, most frequent first."""
-        people = people_of_videos(self.edits.state)
+        people = self.edits.state.people_of_videos()
         facets = {
             "folder": [entry.folder for entry in entries],
             "month": [entry.date.rpartition("-")[0] for entry in entries],
@@ -128,7 +127,7 @@ class Library:
         self, wanted: VideoFilter = VideoFilter(), sort: SortKey = "added", descending: bool = False
     ) -> list[Entry]:
         """Sorted entries that match a filter. Those without a value come last in either direction."""
-        people = people_of_videos(self.edits.state) if wanted.person else {}
+        people = self.edits.state.people_of_videos() if wanted.person else {}
         entries = [entry for entry in list(self.entries.values()) if wanted.matches(entry, people.get(entry.id, ()))]
         if sort == "added":
             return entries[::-1] if descending else entries
@@ -213,6 +212,7 @@ class Library:
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]
         edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
+        entry.names = finest_names(edits.hierarchy)
         self.update_corpus(entry)
         return edits
 

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ SCHEMA_VERSION = 1
 BUSY = "the state of the server: busy, another process is writing to it; try again"
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
+ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # their subject is a video
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 
 
@@ -93,6 +94,7 @@ class State:
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if folder is None else threading.RLock()
         self._folder_lock = ExitStack()
+        self._people: dict[str, tuple[str, ...]] | None = None
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -227,21 +229,29 @@ class State:
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
         """Add a line to the audit log."""
         self._insert("audit", at=time.time(), user=user, action=action, subject=subject, detail=detail)
+        if action in ACTIONS_ON_VIDEOS:
+            with self._write_lock:
+                if self._people is not None and user not in (known := self._people.get(subject, ())):
+                    self._people[subject] = *known, user
+
+    def people_of_videos(self) -> Mapping[str, tuple[str, ...]]:
+        """The people who have added, read or corrected each video, from the audit log. It is read once."""
+        if self._people is not None:
+            return self._people
+        places = ", ".join("?" * len(ACTIONS_ON_VIDEOS))
+        with self._write_lock:
+            people: dict[str, tuple[str, ...]] = {}
+            query = f"SELECT DISTINCT subject, user FROM audit WHERE action IN ({places})"
+            for video, user in self._execute(query, *ACTIONS_ON_VIDEOS):
+                people[video] = *people.get(video, ()), user
+            self._people = people
+        return people
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first."""
         names = ("id", "at", "user", "action", "subject", "detail")
         rows = self._execute(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def people_of_videos(state: State) -> dict[str, list[str]]:
-    """The people who have added, read or corrected each video."""
-    query = "SELECT DISTINCT subject, user FROM audit WHERE action IN ('upload', 'read video', 'save edits')"
-    out: dict[str, list[str]] = {}
-    for video, user in state._execute(query):
-        out.setdefault(video, []).append(user)
-    return out
 
 
 def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
