@@ -32,6 +32,10 @@ SCHEMA_VERSION = 1
 BUSY = "the state of the server: busy, another process is writing to it; try again"
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
+# Text is greater than any number in SQLite. The last possible time is in the year 9999.
+SELECT_TOKENS = (
+    "SELECT name, role, CASE WHEN created_at BETWEEN 0 AND 253402300799 THEN created_at END, revoked_at FROM tokens"
+)
 ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # their subject is a video
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 
@@ -42,7 +46,7 @@ class StoredToken:
 
     name: str
     role: Role
-    created_at: float
+    created_at: float | None  # None if the database holds no possible time
     revoked_at: float | None
 
 
@@ -169,14 +173,12 @@ class State:
 
     def find_token(self, digest: bytes) -> StoredToken | None:
         """The valid token with this digest."""
-        query = "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL"
-        rows = self._execute(query, digest)
+        rows = self._execute(f"{SELECT_TOKENS} WHERE digest = ? AND revoked_at IS NULL", digest)
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
         """All tokens sorted by name, including revoked ones."""
-        rows = self._execute("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
-        return [StoredToken(*row) for row in rows]
+        return [StoredToken(*row) for row in self._execute(f"{SELECT_TOKENS} ORDER BY name")]
 
     # Jobs
 

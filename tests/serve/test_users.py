@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
 
+from hiero.cli import app
 from hiero.serve.app import ROUTERS, STATIC, create_app
 from hiero.serve.guard import OPEN_PATHS
 from hiero.serve.routing import RoleCheck
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import State
+from hiero.serve.state import FILE_NAME, State
 from hiero.serve.users import ROLES, token_digest
 from tests.processes import run_hiero
 
@@ -218,6 +221,15 @@ def test_tokens_by_the_command_line(tmp_path):
     assert "a name must have" in run("add", "an na").stderr
     actions = [line["action"] for line in State(tmp_path / "state").audit(9)]
     assert actions == ["revoke token", "revoke token", "add token", "add token", "add token"]
+
+
+@pytest.mark.parametrize("created_at", ["yesterday", 9e999, -1e300])
+def test_a_token_without_a_possible_date_is_listed(client, state, created_at, capsys):
+    with closing(sqlite3.connect(state.folder / FILE_NAME)) as database, database:
+        database.execute("UPDATE tokens SET created_at = ? WHERE name = 'viewer'", [created_at])
+    app(["serve", "token", "list", "--state", str(state.folder)], result_action="return_value")
+    assert capsys.readouterr().out.splitlines()[-1].split("\t") == ["viewer", "view", "unknown", "valid"]
+    assert client.get("/api/tokens", headers=bearer("token-admin")).json()[-1]["created_at"] is None
 
 
 def test_the_hint_on_the_page_is_a_command_that_works(tmp_path):
