@@ -34,7 +34,7 @@ from hiero.cli import (
 from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 
 app = App(
     name="hiero",
@@ -88,7 +88,7 @@ MOVED = {
 
 
 def main() -> None:
-    """Run the command line. Mistakes of the user exit with code 2, failed file access with 1, Ctrl-C with 130."""
+    """Run the command line. Mistakes of the user exit with code 2, failed or locked files with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid text
     for name in ("COLUMNS", "LINES"):  # rich fails at sizes that no terminal has
@@ -100,7 +100,7 @@ def main() -> None:
         app(sys.argv[1:])
     except InputError as error:
         log(f"hiero: {error}")
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, BusyError) else 2)
     except KeyboardInterrupt:
         log("hiero: interrupted; run the same command again to continue (hiero train needs --resume)")
         sys.exit(130)

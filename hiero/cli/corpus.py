@@ -39,7 +39,7 @@ from hiero.cli.options import (
     VideoOptions,
     announce_edits,
 )
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields, format_count, format_time
 
 if TYPE_CHECKING:
@@ -166,7 +166,12 @@ def _index_arrivals(
                 log(f"hiero: {error}; trying again in {every_s:g} s")
                 arrived = {}
             for name, source in arrived.items():
-                result = add({name: source})
+                try:
+                    result = add({name: source})
+                except BusyError as error:
+                    log(f"hiero: {error}")
+                    watcher.finish({name: source}, [name])
+                    continue
                 num_added += result.num_added
                 if result.num_added:
                     echo(f"{name}: added; {_size(corpus)}")

@@ -18,6 +18,7 @@ from hiero.cli.options import Device, Out, Repeated, check_at_least
 from hiero.cli.tables import FILE_WIDTH
 from hiero.errors import InputError
 from hiero.storage.files import write_text
+from hiero.storage.locks import hold_lock
 from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ def reproduce(
     seeds
         Heads to train for each supervised row (8 in the paper); 0 leaves out these tables.
     """
-    from filelock import FileLock, Timeout
-
     from hiero.evaluation.released_files import ReleasedFiles
     from hiero.evaluation.reproduction import Reproduction, reproducible_tables
 
@@ -70,16 +69,10 @@ def reproduce(
     if unknown := [name for name in only or [] if name not in names]:
         raise InputError(f"--only {unknown[0]}: no such table; choose from {', '.join(names)}")
     tables = [name for name in names if not only or name in only]
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(out / ".lock", timeout=0):
-            reproduction = Reproduction(ReleasedFiles(data, out, seeds), device)
-            print_plan(reproduction, tables)
-            run_jobs(reproduction, tables)
-    except Timeout:
-        raise InputError(
-            f"{out}: another hiero reproduce uses this folder; wait for it, or choose another -o"
-        ) from None
+    with hold_lock(out / ".lock", str(out), wait_s=0):
+        reproduction = Reproduction(ReleasedFiles(data, out, seeds), device)
+        print_plan(reproduction, tables)
+        run_jobs(reproduction, tables)
     summary = write_summary(reproduction, tables)
     print_summary(summary)
     log(f"{out / 'summary.html'} and summary.json: {format_count(len(summary['tables']), 'table')}")

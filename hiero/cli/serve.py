@@ -137,7 +137,7 @@ def list_tokens(*, state: StateFolder) -> None:
     from hiero.serve.state import State
 
     for token in State(state).tokens():
-        created = time.strftime("%Y-%m-%d", time.gmtime(token.created_at))
+        created = "unknown" if token.created_at is None else time.strftime("%Y-%m-%d", time.gmtime(token.created_at))
         echo(f"{token.name}\t{token.role}\t{created}\t{'valid' if token.revoked_at is None else 'revoked'}")
 
 

@@ -49,6 +49,7 @@ class Corpus(CorpusReader):
     Attributes:
         uri: The folder or address.
         create: Create the corpus when the first video is added, if it does not exist.
+        wait_s: Longest time to wait while another process writes to the corpus.
 
     Raises:
         InputError: LanceDB is not installed, or the corpus does not exist or cannot be opened.
@@ -68,7 +69,8 @@ class Corpus(CorpusReader):
             The record of the video in the corpus.
 
         Raises:
-            InputError: The corpus was indexed with another model, or too many processes are writing to it.
+            InputError: The corpus was indexed with another model.
+            BusyError: Another process keeps writing to it.
             OSError: The disk is full.
         """
         described = describe_video(video, steps, name, sha256, transcripts)
@@ -87,7 +89,8 @@ class Corpus(CorpusReader):
             The number of videos that were added or replaced.
 
         Raises:
-            InputError: The corpus was indexed with another model, or too many processes are writing to it.
+            InputError: The corpus was indexed with another model.
+            BusyError: Another process keeps writing to it.
             OSError: The disk is full.
         """
         import pyarrow as pa
@@ -146,7 +149,7 @@ class Corpus(CorpusReader):
                     settings = IndexSettings(_num_steps(record), labels)
                     key = transcripts_key(record.source)
                     renewed[record] = _read_video(record.source, read, settings, record.video, key)
-            with write_lock(self.uri):
+            with write_lock(self.uri, self.wait_s):
                 if self.videos() == records:  # otherwise another process has added videos in the meantime
                     self._put_speech([renewed[record] for record in records])
                     self.tables.overwrite(pa.concat_tables([renewed[record].rows for record in records]))

@@ -7,6 +7,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,15 +116,7 @@ class ArrivalWatcher:
         """Complete files that are new or have changed since they were processed, by name."""
         begin = time.monotonic()
         self._num_scans += 1
-        files: dict[str, VideoSource] = {}
-        for path in self.paths:
-            try:
-                named = find_files([path], resolve_clashes=True)
-            except NoFilesError:  # nothing has arrived yet
-                continue
-            for name, file in named.items():
-                if files.setdefault(name, file) != file:
-                    raise InputError(f"two folders have a file named {name}; index them into separate corpora")
+        files = self._find_files()
         before = self._states
         states = {file: _file_state(file, begin) for file in files.values()}
         self._states = {file: state for file, state in states.items() if state is not None}
@@ -137,6 +130,21 @@ class ArrivalWatcher:
             and self._done.get(name) != self._states_of(source)
             and self._failed.get(name, (0, 0))[1] <= self._num_scans
         }
+
+    def _find_files(self) -> dict[str, VideoSource]:
+        """All files by name. Of two with the same name, the one that was found first keeps it."""
+        found: dict[str, list[VideoSource]] = {}
+        for path in self.paths:
+            with suppress(NoFilesError):  # nothing has arrived yet
+                for name, file in find_files([path], resolve_clashes=True).items():
+                    found.setdefault(name, []).append(file)
+        files = {name: next(filter(self._states.__contains__, same), same[0]) for name, same in found.items()}
+        for name, same in found.items():
+            for other in same:
+                if other != files[name]:
+                    advice = "rename one of them, or index their folders into separate corpora"
+                    self._log_once(f"{other.name}: left out, because {files[name].name} has the same name; {advice}")
+        return files
 
     def _states_of(self, source: VideoSource) -> tuple[FileState, ...]:
         return tuple((str(file.path), *self._states[VideoSource((file,))]) for file in source.files)

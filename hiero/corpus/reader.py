@@ -15,6 +15,7 @@ from hiero.corpus.table import ALL_ROWS, STEPS, WHOLE_VIDEOS, CorpusTables, RowF
 from hiero.engine import Embedder
 from hiero.engine.video_nodes import SpanSummaries
 from hiero.errors import InputError
+from hiero.storage.locks import WAIT_S
 
 
 @dataclass
@@ -23,10 +24,11 @@ class CorpusReader:
 
     uri: str
     create: bool = False
+    wait_s: float = WAIT_S
     tables: CorpusTables = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.tables = CorpusTables(self.uri, self.create)
+        self.tables = CorpusTables(self.uri, self.create, self.wait_s)
 
     @property
     def table(self) -> Any:

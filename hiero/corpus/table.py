@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from filelock import FileLock
 
 from hiero.decoding.recordings import names_files
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.sources.addresses import is_address
 from hiero.sources.remote import remote_exists
 from hiero.storage.files import is_disk_full
+from hiero.storage.locks import WAIT_S, hold_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def is_corpus(source: str) -> bool:
 class CorpusTables:
     """The tables of a corpus in their latest version."""
 
-    def __init__(self, uri: str, create: bool) -> None:
+    def __init__(self, uri: str, create: bool, wait_s: float = WAIT_S) -> None:
         try:
             import lancedb
         except ImportError:
@@ -113,7 +113,7 @@ class CorpusTables:
             raise InputError(f"{uri}: no such corpus; {advice}")
         if not is_address(uri) and Path(uri).is_file():
             raise InputError(f"{uri}: is a file; a corpus is a folder")
-        self.uri = uri
+        self.uri, self.wait_s = uri, wait_s
         self._tables: dict[TableName, Any] = {}
         self._names: tuple[int, Rows] | None = None
         with report_damage(uri):
@@ -215,7 +215,7 @@ class CorpusTables:
 
         `change` is called with whether other writers are locked out.
         """
-        with write_lock(self.uri) as is_locked:
+        with write_lock(self.uri, self.wait_s) as is_locked:
             result = commit(self.uri, lambda: change(is_locked))
             self._merge_small_files(is_locked)
         return result
@@ -262,7 +262,7 @@ class CorpusTables:
     def optimize(self) -> None:
         """Merge small files, prune old versions, and index the vectors of large tables."""
         if self.find(STEPS) is not None:
-            with write_lock(self.uri) as is_locked:
+            with write_lock(self.uri, self.wait_s) as is_locked:
                 commit(self.uri, lambda: self._optimize(is_locked))
 
     def _optimize(self, is_locked: bool) -> None:
@@ -325,7 +325,7 @@ def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:
 
 
 @contextmanager
-def write_lock(uri: str) -> Iterator[bool]:
+def write_lock(uri: str, wait_s: float = WAIT_S) -> Iterator[bool]:
     """Wait until no other process writes to a corpus. Yields whether other writers are locked out.
 
     LanceDB notices two commits that change the same rows, but not two that insert the same new rows.
@@ -335,7 +335,7 @@ def write_lock(uri: str) -> Iterator[bool]:
         if not is_address(uri):
             Path(uri).mkdir(parents=True, exist_ok=True)
             with suppress(OSError, NotImplementedError):  # a network file system may have no locks
-                stack.enter_context(FileLock(Path(uri) / ".lock"))
+                stack.enter_context(hold_lock(Path(uri) / ".lock", uri, wait_s))
                 is_locked = True
         yield is_locked
 
@@ -360,7 +360,7 @@ def commit(uri: str, change: Callable[[], Result]) -> Result:
                 raise
             conflict = error
             time.sleep(random.uniform(0, MAX_BACKOFF_S * attempt))
-    raise InputError(f"{uri}: too many processes are writing to this corpus ({conflict})") from conflict
+    raise BusyError(f"{uri}: busy, too many processes write to this corpus; try again ({conflict})") from conflict
 
 
 def read_latest(query: Callable[[], Result]) -> Result:

@@ -195,7 +195,7 @@ class Engine(Embedder):
         except InputError as error:
             if not source.is_remote:
                 raise
-            raise InputError(display_addresses(str(error))) from error
+            raise type(error)(display_addresses(str(error))) from error
         video.origin = source
         if edits:
             _use_edits(video, source, cache)

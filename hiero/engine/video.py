@@ -227,13 +227,7 @@ class Video(VideoNodes):
             True
         """
         queries = [queries] if isinstance(queries, str) else list(queries)
-        if not queries or not all(query.strip() for query in queries):
-            raise InputError("queries must not be empty")
-        if num < 1:
-            raise InputError(f"num must be at least 1, got {num}")
-        if in_order and len(queries) > len(self.nodes):
-            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments of {self.path}")
-        return _find_answers(self, queries, num, in_order)
+        return find_answers(self, self.edits, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.
@@ -371,9 +365,20 @@ def _are_whole(level: Sequence[Step]) -> bool:
     return has_gaps or any(step.origin != "model" for step in level)
 
 
-def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order: bool) -> list[Answer]:
-    """Find when each query happens. Pictures, speech, and names that people gave, are independent evidence."""
-    named = [step for step in video.edits or () if step.is_named_by_person]
+def find_answers(
+    video: VideoNodes, edits: Hierarchy | None, queries: Sequence[str], num: int, in_order: bool = False
+) -> list[Answer]:
+    """`Video.ask` with the steps as people corrected them (`edits`).
+
+    Pictures, speech, and the names that people gave, are independent evidence.
+    """
+    if not queries or not all(query.strip() for query in queries):
+        raise InputError("queries must not be empty")
+    if num < 1:
+        raise InputError(f"num must be at least 1, got {num}")
+    if in_order and len(queries) > len(video.nodes):
+        raise InputError(f"{len(queries)} steps in order do not fit into {len(video.nodes)} segments of {video.path}")
+    named = [step for step in edits or () if step.is_named_by_person]
     candidates, heard = [video.spans, video.level_spans(named)], None
     seen = video.similarity(queries) if video.engine.has_text or not video.transcript else None
     if video.transcript:
@@ -387,7 +392,7 @@ def _find_answers(video: VideoNodes, queries: Sequence[str], num: int, in_order:
         spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0), video.clock.spacing_s)])
     by_sight = by_step = np.zeros((len(queries), len(spans)))
     if seen is not None:
-        by_sight, by_step = _sight_probability(video, queries, seen, spans)
+        by_sight, by_step = _sight_probability(video, edits, queries, seen, spans)
     probability, sure = by_sight, by_step
     if heard is not None:
         spoken = speech_probability(heard, spans, video.clock.spacing_s)
@@ -426,14 +431,14 @@ def _make_match(video: VideoNodes, span: np.ndarray, probability: float) -> Matc
 
 
 def _sight_probability(
-    video: VideoNodes, queries: Sequence[str], similarity: np.ndarray, spans: np.ndarray
+    video: VideoNodes, edits: Hierarchy | None, queries: Sequence[str], similarity: np.ndarray, spans: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probability that each span shows each text, (Q, N), given the similarity of texts and nodes, (Q, T).
 
     The first one is that of the most probable step, less where nodes are less similar, and ranks spans.
     The second one is that of the most probable step at the same moment.
     """
-    steps, probability = probable_steps(video, queries)
+    steps, probability = probable_steps(video, queries, edits)
     num = len(video.spans)
     scores = rank_scores(video, queries, similarity, np.concatenate([video.spans, spans]))
     relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)

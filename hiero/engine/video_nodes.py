@@ -132,6 +132,34 @@ class SpanSummaries:
         patches = patches.reshape(len(rows), NUM_PARTS, -1, JOINT_SIZE)
         return cls(pictures.reshape(len(rows), NUM_PARTS, -1), patches, rest[:, :-NUM_PARTS], rest[:, -NUM_PARTS:])
 
+    def join(self, other: SpanSummaries) -> SpanSummaries:
+        """These spans and then the others."""
+        return SpanSummaries(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def select(self, rows: Sequence[int]) -> SpanSummaries:
+        return SpanSummaries(*(values[rows] for values in vars(self).values()))
+
+
+class SummaryCache:
+    """The summaries of the last spans. They take seconds, and an edit changes only few spans."""
+
+    def __init__(self, summarise: Callable[[np.ndarray], SpanSummaries]) -> None:
+        self._summarise = summarise
+        self._last: tuple[list[tuple[int, int]], SpanSummaries] | None = None
+
+    def find(self, spans: np.ndarray) -> SpanSummaries:
+        """The summaries of spans (N, 2), of which only those that were not in the last call are computed."""
+        wanted = [(int(start), int(end)) for start, end in spans]
+        known, summaries = self._last or (wanted, self._summarise(spans))
+        places = {span: row for row, span in enumerate(known)}
+        if new := [span for span in dict.fromkeys(wanted) if span not in places]:
+            places |= {span: row for row, span in enumerate(new, len(known))}
+            summaries = summaries.join(self._summarise(np.array(new)))
+        if wanted != known:
+            summaries = summaries.select([places[span] for span in wanted])
+        self._last = wanted, summaries
+        return summaries
+
 
 @dataclass(eq=False, repr=False)
 class VideoNodes:
@@ -150,7 +178,6 @@ class VideoNodes:
     edits: Hierarchy | None = None
     edits_name: str = ""
     _encoded_speech: tuple[Transcript, SpeechEvidence] | None = None
-    _step_summaries: tuple[np.ndarray, SpanSummaries] | None = None  # of spans
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
@@ -252,16 +279,14 @@ class VideoNodes:
 
     # Answers
 
-    def step_similarity(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def step_similarity(self, texts: Sequence[str], edits: Hierarchy | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Spans of the whole video and of all steps, (S, 2), and their similarity for `calibration.answer`, (Q, S)."""
-        steps = self._default_step_spans if self.edits is None else self.level_spans(list(self.edits))
+        steps = self._default_step_spans if edits is None else self.level_spans(list(edits))
         spans = np.concatenate([[[0, len(self.nodes)]], steps])
         if self.pictures is None:
             similarity = self.engine.embed_queries(texts) @ unit_vectors(self.embed_spans(spans)).T
         else:
-            if self._step_summaries is None or not np.array_equal(self._step_summaries[0], spans):
-                self._step_summaries = spans, self.summarise_spans(spans)
-            similarity = self._step_summaries[1].similarity(texts)
+            similarity = self.summarise_spans(spans).similarity(texts)
         if self.engine.prototypes is not None:
             similarity = similarity + span_means(self._learned_similarity(texts, self.engine.prototypes), spans)
         return spans, similarity
@@ -324,6 +349,13 @@ class VideoNodes:
 
     def summarise_spans(self, spans: np.ndarray) -> SpanSummaries:
         """Summaries of spans of nodes [start, end), (N, 2), for texts. Only with pictures."""
+        return self._summaries.find(spans)
+
+    @cached_property
+    def _summaries(self) -> SummaryCache:
+        return SummaryCache(self._summarise)
+
+    def _summarise(self, spans: np.ndarray) -> SpanSummaries:
         assert self.pictures is not None
         parts = _parts(spans)
         patches = [
@@ -388,12 +420,14 @@ def average_features(video: VideoNodes, spans: np.ndarray) -> np.ndarray | None:
     return None if video.features is None or video.pictures is not None else _means(video.features, spans)
 
 
-def probable_steps(video: VideoNodes, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def probable_steps(
+    video: VideoNodes, texts: Sequence[str], edits: Hierarchy | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The spans of the steps of all levels, (S, 2), and the probability that each shows each text, (Q, S).
 
     A corpus gives its steps the same probabilities.
     """
-    spans, similarity = video.step_similarity(texts)
+    spans, similarity = video.step_similarity(texts, edits)
     weights = calibration.ANSWER if video.pictures is None else calibration.PICTURE_ANSWER
     return spans[1:], calibration.answer(similarity[:, 1:], similarity[:, :1], weights)
 

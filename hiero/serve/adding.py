@@ -18,7 +18,7 @@ from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
-from hiero.storage.files import write_bytes
+from hiero.storage.files import user_home, write_bytes
 from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
@@ -100,7 +100,7 @@ def _find_folder(context: RequestContext, path: str) -> Path:
     """A folder inside the home folder, also after links in its path are followed."""
     if not context.services.settings.choose_folders:
         raise NotFoundError("this server shows only the videos it was started with; start it with: hiero serve FOLDER")
-    home = Path.home().resolve()
+    home = user_home().resolve()
     with suppress(OSError, ValueError):  # for example a null character
         folder = (home / check_text(path)).resolve()
         if folder.is_relative_to(home) and folder.is_dir():

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 
 import hiero
 from hiero.corpus.indexing import ArrivalWatcher
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
 from hiero.serve.edits import ConflictError, EditStore, clear_stale
@@ -37,8 +37,10 @@ from hiero.text.vector_cache import TextCache
 
 STATIC = Path(__file__).parent / "static"
 ROUTERS = (routing.public, routing.view, routing.edit, routing.admin)  # the imported modules add their routes
+RETRY_S = 5  # after which a client may repeat a request for something that was busy
 UNREADABLE_BODY = "the body must be JSON in UTF-8 with fewer than 1000 nested levels"
-ERROR_STATUS: dict[type[Exception], int] = {
+ERROR_STATUS: dict[type[Exception], int] = {  # the first that fits
+    BusyError: 503,
     InputError: 400,
     ForbiddenError: 403,
     NotFoundError: 404,
@@ -118,7 +120,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         logging.getLogger(__name__).error("hiero: request %s:", request.scope.get(REQUEST_ID, ""), exc_info=error)
         return _json_response({"error": INTERNAL_ERROR}, 500)
     body: dict[str, Any] = {"error": hide_folders(str(error)) if isinstance(error, InputError) else str(error)}
-    headers: dict[str, str] = {}
+    headers = {"Retry-After": str(RETRY_S)} if isinstance(error, BusyError) else {}
     if isinstance(error, ConflictError):
         body["current"] = None if error.hierarchy is None else error.hierarchy.to_dict()
         headers = {} if error.version is None else {"ETag": to_etag(error.version)}

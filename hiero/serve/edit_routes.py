@@ -12,7 +12,7 @@ from fastapi import Body, Header, Path, Response
 
 from hiero.serve.edits import SavedSteps, Versions
 from hiero.serve.entries import NotFoundError
-from hiero.serve.routing import ERRORS, Context, FoundEntry, edit, view
+from hiero.serve.routing import ERRORS, WRITES, Context, FoundEntry, edit, view
 from hiero.serve.state import SavedEdit
 
 SAVE_ERRORS = {**ERRORS, 412: {**ERRORS[409], "description": "edited by someone else in the meantime"}}
@@ -46,7 +46,7 @@ async def save(
         context.record("save edits", entry.id, f"{entry.name}, version {edits.version}")
         return edits
 
-    edits = await context.run(save)
+    edits = await context.run(save, WRITES)
     response.headers["ETag"] = to_etag(edits.version)
     return edits.hierarchy.to_dict()
 
@@ -60,7 +60,7 @@ async def forget(context: Context, entry: FoundEntry, if_match: IfMatch = None) 
         context.library.update_corpus(entry)
         context.record("forget edits", entry.id, entry.name)
 
-    await context.run(forget)
+    await context.run(forget, WRITES)
     return {"edited": False}
 
 
@@ -86,7 +86,7 @@ async def restore(
         context.record("restore edits", entry.id, f"{entry.name}, save {number}")
         return edits
 
-    edits = await context.run(restore)
+    edits = await context.run(restore, WRITES)
     if edits is not None:
         response.headers["ETag"] = to_etag(edits.version)
     return {"edited": edits is not None}

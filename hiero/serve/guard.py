@@ -25,6 +25,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Paths that need no user. The page itself, which contains no data, needs none either.
 OPEN_PATHS = ("/healthz", "/readyz", "/api/sign-in", "/api/sign-out")
 PRIVATE_PATHS = ("/api/", "/metrics", "/openapi.json")
+OWN_SITES = ("none", "same-origin")  # Sec-Fetch-Site of what people open and of what the page requests
 FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 FROM_PROXY = "hiero.from_proxy"  # key in the scope: whether a trusted proxy sent the request
 SECURITY_HEADERS = {
@@ -87,7 +88,11 @@ class Guard:
         if response is not None:
             await response(scope, receive, send)
             return
-        await self.app(scope, _limit_body(receive, self._max_bytes(scope)), _add_security_headers(scope, send))
+        send = _add_security_headers(scope, send)
+        body = _LimitedBody(receive, send, self._max_bytes(scope), "transfer-encoding" in headers)
+        await self.app(scope, body.receive, body.send)
+        if body.refusal is not None:
+            await body.refusal(scope, receive, send)
 
     def _refuse_or_redirect(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         """The response to a request that must not reach the application, or None if it may."""
@@ -112,10 +117,12 @@ class Guard:
         if user is None and is_private and path not in OPEN_PATHS:
             return _refuse(401, "please sign in on the page or send your token as Authorization: Bearer TOKEN")
         scope[USER] = user
-        if user is not None and (token := token_in_address(scope)):
-            # The token moves from the address to a cookie, so that the address can be shown to others.
-            response = self._redirect_to_page()
-            if self.access.find(token):
+        if token := token_in_address(scope):
+            # The token moves from the address to a cookie, so that the address can be shown to others. Only the
+            # address that the server printed signs in, and nobody who is somebody else already: with a token of
+            # their own, others could make people work under a name that is not theirs.
+            response, came_from = self._redirect_to_page(), headers.get("sec-fetch-site", "none")
+            if user is None and came_from in OWN_SITES and self.access.is_shared_token(token):
                 set_cookie(response, scope, token, self.path_prefix)
             return response
         content_length = headers.get("content-length", "0")
@@ -149,7 +156,7 @@ def _is_same_origin(headers: dict[str, str], scheme: str) -> bool:
             return False
         # The host was checked before. A proxy may not say that it uses https, so https is accepted in any case.
         return parts.netloc == headers.get("host") and parts.scheme in ("https", scheme)
-    return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    return headers.get("sec-fetch-site", "none") in OWN_SITES
 
 
 def _add_security_headers(scope: Scope, send: Send) -> Send:
@@ -165,26 +172,47 @@ def _add_security_headers(scope: Scope, send: Send) -> Send:
     return send_with_headers
 
 
-def _limit_body(receive: Receive, max_bytes: int) -> Receive:
-    """Disconnect clients whose body is too slow or larger than the limit, whatever its Content-Length says."""
-    num_bytes, is_complete, begin_s = 0, False, time.monotonic()
+class _LimitedBody:
+    """The messages of a request whose body may be too large or too slow, whatever its Content-Length says.
 
-    async def receive_limited() -> Message:
-        nonlocal num_bytes, is_complete
+    Then the application sees a disconnect, its answer is dropped, and `refusal` closes the connection.
+    """
+
+    def __init__(self, receive: Receive, send: Send, max_bytes: int, is_chunked: bool) -> None:
+        self._receive, self._send, self._max_bytes = receive, send, max_bytes
+        self._num_bytes, self._begin_s = 0, time.monotonic()
+        self._is_complete, self._may_be_endless, self._has_response = False, is_chunked, False
+        self.refusal: Response | None = None
+
+    async def receive(self) -> Message:
         try:
             # After the body, only a disconnect can come, at any time.
-            message = await asyncio.wait_for(receive(), None if is_complete else BODY_TIMEOUT_S)
+            message = await asyncio.wait_for(self._receive(), None if self._is_complete else BODY_TIMEOUT_S)
         except TimeoutError:
-            return {"type": "http.disconnect"}
+            return self._refuse(408, "the request arrives too slowly")
         if message["type"] == "http.request":
-            num_bytes += len(message.get("body", b""))
-            is_complete = not message.get("more_body")
-            allowed_s = BODY_TIMEOUT_S + num_bytes / MIN_BODY_BYTES_S
-            if num_bytes > max_bytes or (not is_complete and time.monotonic() - begin_s > allowed_s):
-                return {"type": "http.disconnect"}
+            self._num_bytes += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body")
+            if self._num_bytes > self._max_bytes:
+                return self._refuse(413, "the request is too large")
+            allowed_s = BODY_TIMEOUT_S + self._num_bytes / MIN_BODY_BYTES_S
+            if not self._is_complete and time.monotonic() - self._begin_s > allowed_s:
+                return self._refuse(408, "the request arrives too slowly")
         return message
 
-    return receive_limited
+    def _refuse(self, status: int, reason: str) -> Message:
+        if not self._has_response:
+            self.refusal = _refuse(status, reason)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if self.refusal is not None:
+            return
+        if message["type"] == "http.response.start":
+            self._has_response = True
+            if self._may_be_endless and not self._is_complete:  # the server would read on to find the next request
+                MutableHeaders(scope=message)["connection"] = "close"
+        await self._send(message)
 
 
 def _hostname(netloc: str) -> str:
@@ -196,10 +224,9 @@ def _hostname(netloc: str) -> str:
 
 
 def _sent_tokens(scope: Scope, headers: dict[str, str]) -> Iterator[str]:
-    """Tokens in the Authorization header, the cookie and the address of the page."""
+    """Tokens in the Authorization header and the cookie."""
     yield headers.get("authorization", "").removeprefix("Bearer ").strip()
     yield cookie_parser(headers.get("cookie", "")).get(_cookie_name(scope), "")
-    yield token_in_address(scope)
 
 
 def token_in_address(scope: Scope) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from hiero.corpus.adaptation import learn_from_videos, named_steps, renamed_steps
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.engine import NO_TEXT
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
@@ -147,14 +147,23 @@ class JobQueue:
                 changes = {"state": "done", "done_s": job.duration_s or job.done_s, "message": "", "left_s": None}
             except Cancelled:
                 changes = {"state": "cancelled"}
+            except BusyError as error:  # this was no failure: its turn comes again
+                message = hide_folders(str(error))
+                changes = {"state": "waiting", "message": message, "num_attempts": job.num_attempts - 1}
             except (InputError, NotFoundError) as error:
                 changes = {"state": "failed", "message": hide_folders(str(error))}
             except Exception:  # clients must not see the traceback
                 LOGGER.exception("hiero: job %s:", job.id)
                 changes = {"state": "failed", "message": INTERNAL_ERROR}
             with self._lock:
-                if not (self.closing.is_set() and changes["state"] != "done"):  # otherwise it was put back
-                    self._change(job, **changes)
+                if self.closing.is_set() and changes["state"] != "done":  # it was put back
+                    continue
+                if changes["state"] == "waiting":
+                    if job.cancel_requested:
+                        changes = {"state": "cancelled"}
+                    else:
+                        self._waiting.put(job)
+                self._change(job, **changes)
 
 
 def _progress_callback(job: Job) -> ProgressCallback:

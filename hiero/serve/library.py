@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,20 +19,23 @@ from hiero.corpus.table import is_corpus
 from hiero.decoding.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.engine import Engine, Video, engine_for
 from hiero.engine.open_videos import OpenVideos
-from hiero.errors import InputError
+from hiero.engine.video import find_answers
+from hiero.errors import BusyError, InputError
 from hiero.evaluation.own_videos import annotations_to_dicts
 from hiero.formats.hiero_json import mark_origins, parse_hierarchy
 from hiero.report.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
 from hiero.serve.edits import EditStore, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
-from hiero.serve.state import people_of_videos
+from hiero.serve.workers import WorkerPool
 from hiero.sources.addresses import is_address
 from hiero.sources.source import VideoInput, VideoSource
 from hiero.speech.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
-from hiero.types import Hierarchy, ProgressCallback, ProgressEvent, no_progress
+from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
 ID_LENGTH = 12  # hexadecimal digits
+CORPUS_WAIT_S = 0.5  # then a job or an update gives way to the next, and is tried again
+SETTLE_S = 1.0  # a save waits so long for the corpus, which usually takes milliseconds
 NUM_FACET_VALUES = 30  # values of a facet that are listed, most frequent first
 
 SortKey = Literal["added", "name", "length", "steps", "state", "date"]
@@ -77,7 +80,7 @@ class Library:
     _by_name: dict[str, Entry] = field(default_factory=dict)
     _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
-    _corpus_lock: threading.Lock = field(default_factory=threading.Lock)
+    _updates: WorkerPool = field(default_factory=lambda: WorkerPool(1))  # of the corpus
 
     @property
     def main_model(self) -> str:
@@ -109,7 +112,7 @@ class Library:
 
     def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
         """How many entries have each value that a filter can ask for, most frequent first."""
-        people = people_of_videos(self.edits.state)
+        people = self.edits.state.people_of_videos()
         facets = {
             "folder": [entry.folder for entry in entries],
             "month": [entry.date.rpartition("-")[0] for entry in entries],
@@ -123,7 +126,7 @@ class Library:
         self, wanted: VideoFilter = VideoFilter(), sort: SortKey = "added", descending: bool = False
     ) -> list[Entry]:
         """Sorted entries that match a filter. Those without a value come last in either direction."""
-        people = people_of_videos(self.edits.state) if wanted.person else {}
+        people = self.edits.state.people_of_videos() if wanted.person else {}
         entries = [entry for entry in list(self.entries.values()) if wanted.matches(entry, people.get(entry.id, ()))]
         if sort == "added":
             return entries[::-1] if descending else entries
@@ -194,14 +197,10 @@ class Library:
             record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
         return record if record is not None and record.path == entry.source.name else None
 
-    def with_edits(self, entry: Entry, video: Video) -> Video:
-        """A view of a video whose answers use the names that people gave to its steps."""
+    def ask(self, entry: Entry, video: Video, query: str, num: int) -> Answer:
+        """Find a text in an open video, also in the names that people gave to its steps."""
         edits = self.edits.read(entry)
-        if edits is None:
-            return video
-        edited = copy.copy(video)
-        edited.edits = edits.hierarchy
-        return edited
+        return find_answers(video, None if edits is None else edits.hierarchy, [query], num)[0]
 
     def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
         """Save steps as a person edited them, also in the corpus."""
@@ -210,6 +209,7 @@ class Library:
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]
         edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
+        entry.names = finest_names(edits.hierarchy)
         self.update_corpus(entry)
         return edits
 
@@ -233,17 +233,22 @@ class Library:
         report = build_report(described, title=title, model=self.main_model, min_label_score=MIN_LABEL_SCORE)
         return report, failed
 
-    def update_corpus(self, entry: Entry) -> None:
-        """Write the current steps of a video to the corpus, if it is there. Errors are logged: the edits are saved."""
+    def update_corpus(self, entry: Entry, wait_s: float = SETTLE_S) -> None:
+        """Write the current steps of a video to the corpus, if it is there; if that takes longer, in the background."""
+        wait([self._updates.submit(entry.id, lambda: self._update_corpus(entry))], wait_s)
+
+    def _update_corpus(self, entry: Entry) -> None:
+        """Only one thread does this. Errors are logged: the edits are saved."""
         record = self.find_record(entry)
         if record is None and self.videos.find(entry.id, self.main_model) is None:
             return  # nobody sees its steps, and to read it could take minutes
         try:
-            with self._corpus_lock:
-                steps = self.current_steps(entry)
-                entry.names = finest_names(steps)
-                if self.corpus is not None and record is not None:
-                    self.corpus.add(self.read(entry), steps, entry.name, record.sha256, record.transcripts)
+            steps = self.current_steps(entry)
+            entry.names = finest_names(steps)
+            if self.corpus is not None and record is not None:
+                self.corpus.add(self.read(entry), steps, entry.name, record.sha256, record.transcripts)
+        except BusyError:
+            self._updates.submit(entry.id, lambda: self._update_corpus(entry))
         except (InputError, OSError) as error:
             logging.getLogger(__name__).warning("hiero: %s is not up to date in the corpus: %s", entry.name, error)
 
@@ -285,7 +290,7 @@ def open_library(
 def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     if library.corpus is not None:
         raise InputError(f"{uri}: only one corpus can be served at a time")
-    library.corpus = Corpus(uri)
+    library.corpus = Corpus(uri, wait_s=CORPUS_WAIT_S)
     library.corpus.check_model(library.main_engine)
     names = library.corpus.step_names()
     for record in library.corpus.videos():

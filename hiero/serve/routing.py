@@ -1,16 +1,13 @@
 """Shared parts of all routes: roles, thread pools, services and the context of a request.
 
-Quick answers, segmentation and reading have separate threads, and clients take turns.
+Quick answers, segmentation, reading and saving have separate threads, and clients take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -27,6 +24,7 @@ from hiero.serve.settings import Role, ServerSettings
 from hiero.serve.state import State
 from hiero.serve.telemetry import EventLog
 from hiero.serve.users import USER, Access, ForbiddenError, User
+from hiero.serve.workers import WorkerPool
 
 Result = TypeVar("Result")
 
@@ -65,49 +63,11 @@ public, view, edit, admin = role_router(None), role_router("view"), role_router(
 # Threads
 
 
-class WorkerPool:
-    """A few threads that work for many clients.
-
-    Clients take turns, so that many requests of one do not delay the only request of another. Work that
-    is cancelled while it waits is never started; a thread stays busy until its work ends.
-    """
-
-    def __init__(self, num_threads: int) -> None:
-        self.num_threads = num_threads
-        self._num_started = 0
-        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()  # by client
-        self._changed = threading.Condition()
-
-    def submit(self, client: str, work: Callable[[], Result]) -> Future[Result]:
-        future: Future[Result] = Future()
-        with self._changed:
-            self._waiting.setdefault(client, deque()).append((future, work))
-            if self._num_started < self.num_threads:
-                self._num_started += 1
-                threading.Thread(target=self._run, daemon=True).start()  # a daemon does not keep the server alive
-            self._changed.notify()
-        return future
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                client, queue = self._waiting.popitem(last=False)
-                future, work = queue.popleft()
-                if queue:
-                    self._waiting[client] = queue  # moves to the end of the queue
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except BaseException as error:  # raised where the result is awaited
-                    future.set_exception(error)
-            del future, work  # otherwise the result would stay in memory until the next work arrives
-
-
 ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # less than a second
 CUTS = WorkerPool(2)  # segmentation, seconds for hours of video
 LARGE_CUTS = WorkerPool(1)  # segmentation into many steps, which takes longer
 READS = WorkerPool(2)  # files, which takes minutes unless they are in the cache
+WRITES = WorkerPool(8)  # edits, which may wait for another process
 
 
 # Services

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import socket as socketlib
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +38,13 @@ def run_server(
     watcher: ArrivalWatcher | None = None,
 ) -> None:
     """Serve until the process is interrupted."""
+    with _exit_at_sigterm():
+        _run_server(library, settings, on_ready, watcher)
+
+
+def _run_server(
+    library: Library, settings: ServerSettings, on_ready: Callable[[str], None], watcher: ArrivalWatcher | None
+) -> None:
     if settings.upload is not None:
         try:
             settings.upload.mkdir(parents=True, exist_ok=True)
@@ -55,6 +65,19 @@ def run_server(
             Server(app, settings).run(sockets=[socket])
     finally:
         state.close()
+
+
+@contextmanager
+def _exit_at_sigterm() -> Iterator[None]:
+    """End the block with an exit, so that it cleans up. uvicorn repeats the signal after its shutdown."""
+    if threading.current_thread() is not threading.main_thread():  # only this one can handle signals
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 class Server(uvicorn.Server):

@@ -15,22 +15,28 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve.settings import Role
+from hiero.storage.locks import hold_lock
 
 FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
 WAIT_S = 10.0  # time to wait for another writer, such as `hiero serve token`
 MIN_FREE_BYTES = 16 * 2**20  # with less, the server is not ready
 SCHEMA_VERSION = 1
+BUSY = "the state of the server: busy, another process is writing to it; try again"
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
+# Text is greater than any number in SQLite. The last possible time is in the year 9999.
+SELECT_TOKENS = (
+    "SELECT name, role, CASE WHEN created_at BETWEEN 0 AND 253402300799 THEN created_at END, revoked_at FROM tokens"
+)
+ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # their subject is a video
 SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 
 
@@ -40,7 +46,7 @@ class StoredToken:
 
     name: str
     role: Role
-    created_at: float
+    created_at: float | None  # None if the database holds no possible time
     revoked_at: float | None
 
 
@@ -91,21 +97,18 @@ class State:
         self.folder = folder
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if folder is None else threading.RLock()
-        self._lock: FileLock | None = None
+        self._folder_lock = ExitStack()
+        self._people: dict[str, tuple[str, ...]] | None = None
         try:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 if lock:
-                    self._lock = FileLock(folder / LOCK_NAME)
-                    self._lock.acquire(blocking=False)
+                    self._folder_lock.enter_context(hold_lock(folder / LOCK_NAME, f"--state {folder}", wait_s=0))
             path = ":memory:" if folder is None else str(folder / FILE_NAME)
             self._database = _connect(path)
             _prepare(self._database, folder)
             self._reader = self._database if folder is None else _connect(path)
             self._file_ids = self._find_files()
-        except Timeout:
-            message = "is used by another server; stop that server or choose another folder"
-            raise InputError(f"--state {folder}: {message}") from None
         except OSError as error:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
@@ -122,8 +125,7 @@ class State:
         with self._write_lock, self._read_lock:
             self._database.close()
             self._reader.close()
-            if self._lock is not None:
-                self._lock.release()
+            self._folder_lock.close()
 
     def check_writable(self) -> None:
         """Raise InputError if nothing can be saved, for example on a full disk."""
@@ -137,12 +139,17 @@ class State:
         if not is_read and self._find_files() != self._file_ids:  # SQLite would write to the removed file
             raise InputError(f"not saved: {FILE_NAME} was removed or replaced; restore it and restart the server")
         database, lock = (self._reader, self._read_lock) if is_read else (self._database, self._write_lock)
-        with lock:
-            try:
-                return database.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                problem = "cannot read" if is_read else "not saved: cannot write"
-                raise InputError(f"{problem} the state of the server ({error})") from error
+        if not lock.acquire(timeout=WAIT_S):  # its owner waits for another process
+            raise BusyError(BUSY)
+        try:
+            return database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                raise BusyError(BUSY) from error
+            problem = "cannot read" if is_read else "not saved: cannot write"
+            raise InputError(f"{problem} the state of the server ({error})") from error
+        finally:
+            lock.release()
 
     def _find_files(self) -> list[int | None]:
         """Identities of the database and its write-ahead log on the disk."""
@@ -166,14 +173,12 @@ class State:
 
     def find_token(self, digest: bytes) -> StoredToken | None:
         """The valid token with this digest."""
-        query = "SELECT name, role, created_at, revoked_at FROM tokens WHERE digest = ? AND revoked_at IS NULL"
-        rows = self._execute(query, digest)
+        rows = self._execute(f"{SELECT_TOKENS} WHERE digest = ? AND revoked_at IS NULL", digest)
         return StoredToken(*rows[0]) if rows else None
 
     def tokens(self) -> list[StoredToken]:
         """All tokens sorted by name, including revoked ones."""
-        rows = self._execute("SELECT name, role, created_at, revoked_at FROM tokens ORDER BY name")
-        return [StoredToken(*row) for row in rows]
+        return [StoredToken(*row) for row in self._execute(f"{SELECT_TOKENS} ORDER BY name")]
 
     # Jobs
 
@@ -226,21 +231,29 @@ class State:
     def add_audit(self, user: str, action: str, subject: str, detail: str = "") -> None:
         """Add a line to the audit log."""
         self._insert("audit", at=time.time(), user=user, action=action, subject=subject, detail=detail)
+        if action in ACTIONS_ON_VIDEOS:
+            with self._write_lock:
+                if self._people is not None and user not in (known := self._people.get(subject, ())):
+                    self._people[subject] = *known, user
+
+    def people_of_videos(self) -> Mapping[str, tuple[str, ...]]:
+        """The people who have added, read or corrected each video, from the audit log. It is read once."""
+        if self._people is not None:
+            return self._people
+        places = ", ".join("?" * len(ACTIONS_ON_VIDEOS))
+        with self._write_lock:
+            people: dict[str, tuple[str, ...]] = {}
+            query = f"SELECT DISTINCT subject, user FROM audit WHERE action IN ({places})"
+            for video, user in self._execute(query, *ACTIONS_ON_VIDEOS):
+                people[video] = *people.get(video, ()), user
+            self._people = people
+        return people
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first."""
         names = ("id", "at", "user", "action", "subject", "detail")
         rows = self._execute(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def people_of_videos(state: State) -> dict[str, list[str]]:
-    """The people who have added, read or corrected each video."""
-    query = "SELECT DISTINCT subject, user FROM audit WHERE action IN ('upload', 'read video', 'save edits')"
-    out: dict[str, list[str]] = {}
-    for video, user in state._execute(query):
-        out.setdefault(video, []).append(user)
-    return out
 
 
 def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:

@@ -25,6 +25,7 @@ from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.jobs import hide_folders
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
+from hiero.serve.workers import WorkerPool
 from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
@@ -133,7 +134,7 @@ async def steps(context: Context, entry: FoundEntry, k: StepCounts = None, model
 async def ask(context: Context, entry: FoundEntry, q: Text, n: NumResults = 5) -> dict[str, Any]:
     """Find a text in a video."""
     video = await context.open_video(entry)
-    return (await context.run(lambda: context.library.with_edits(entry, video).ask(check_text(q), num=n)[0])).to_dict()
+    return (await context.run(lambda: context.library.ask(entry, video, check_text(q), n))).to_dict()
 
 
 @view.post("/api/videos/{id}/label", responses=ERRORS)
@@ -297,7 +298,7 @@ def _read_picture(entry: Entry, time_s: float) -> bytes:
     return make_thumbnail(read_frame(source.path, time_s - files[number].start_s, file=source.reader()))
 
 
-async def _find_steps(context: RequestContext, video: Video, k: str | None, pool: routing.WorkerPool) -> Hierarchy:
+async def _find_steps(context: RequestContext, video: Video, k: str | None, pool: WorkerPool) -> Hierarchy:
     """The steps of a video: at once if they are in memory, otherwise from a thread of the pool."""
     counts, library = parse_step_counts(k, max_steps(video)), context.library
     if (known := library.videos.known_steps(video).get(tuple(counts or ()))) is not None:
@@ -315,7 +316,7 @@ def parse_step_counts(k: str | None, limit: int = MAX_STEPS) -> list[int] | None
     return counts
 
 
-def cutting_pool(k: str | None) -> routing.WorkerPool:
+def cutting_pool(k: str | None) -> WorkerPool:
     """The pool for a segmentation. Raises InputError if there are too many steps for any video."""
     return routing.LARGE_CUTS if max(parse_step_counts(k) or [0]) > LARGE_STEPS else routing.CUTS
 

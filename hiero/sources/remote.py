@@ -19,18 +19,17 @@ import shutil
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
-
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.sources.addresses import COPY_NAMES, describe_error, has_magic, is_http, public_address, query_identity
 from hiero.storage.cache import KEY_LENGTH, cache_folder, content_key
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
+from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 KIND = "remote"  # folder of the cache
@@ -544,7 +543,7 @@ def _make_room(remote: RemoteFile, size: int) -> None:
     for _, num_bytes, file, copy in sorted(others):
         if total <= limit - size:
             return
-        with suppress(Timeout), _lock(copy, timeout_s=0):  # a copy that is being downloaded stays
+        with suppress(BusyError), _lock(copy, wait_s=0):  # a copy that is being downloaded stays
             file.unlink(missing_ok=True)
             total -= num_bytes
 
@@ -594,7 +593,6 @@ def _record_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.json")
 
 
-def _lock(path: Path, timeout_s: float = -1) -> FileLock:
+def _lock(path: Path, wait_s: float = DOWNLOAD_WAIT_S) -> AbstractContextManager[None]:
     """Only one thread of one process downloads or evicts a file at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(path.with_name(f".{path.name}.lock"), timeout=timeout_s)
+    return hold_lock(path.with_name(f".{path.name}.lock"), path.name, wait_s)

@@ -29,7 +29,15 @@ def home() -> Path:
     """The folder of everything that hiero downloads and computes: HIERO_HOME, or a folder in the user's cache."""
     if hiero_home := os.environ.get("HIERO_HOME"):
         return Path(hiero_home)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hiero"
+    return Path(os.environ.get("XDG_CACHE_HOME") or user_home() / ".cache") / "hiero"
+
+
+def user_home() -> Path:
+    """The home folder of the user. An account that the system does not know has none, for example in a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise InputError("this account has no home folder; set HOME, or HIERO_HOME for the files of hiero") from None
 
 
 def weights_folders() -> list[Path]:

@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
-from filelock import FileLock
 
 from hiero.errors import InputError
 from hiero.storage.files import ASSETS, atomic_path, home, load_arrays, weights_folders
+from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 PYPI = "https://pypi.org/simple"
@@ -99,11 +99,11 @@ def get(name: str, progress: ProgressCallback | None = None, *, source: Path | N
     if source is None and (cached := find(name)) is not None:
         return cached
     folder = home() / "weights" / name
-    folder.mkdir(parents=True, exist_ok=True)
     if source is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         _copy_files(weights, source, folder)
         return folder
-    with FileLock(folder / ".lock"):  # one process at a time downloads the same weights
+    with hold_lock(folder / ".lock", f"weights {name}", DOWNLOAD_WAIT_S):  # one process at a time downloads them
         # Another process may have downloaded them while this one waited for the lock.
         return find(name) or _download_weights(weights, folder, progress or no_progress)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from hiero.corpus.indexing import ArrivalWatcher
-from hiero.errors import InputError
 from hiero.sources import remote
 from hiero.sources.source import VideoSource
 
@@ -72,13 +71,18 @@ def test_what_failed_is_tried_again_ever_later(folder):
     assert scans == [1, 2, 4, 8, 16, 32]
 
 
-def test_a_folder_that_is_gone_is_an_error_for_the_caller(tmp_path, folder):
-    (folder / "a.npy").write_bytes(b"1")
-    other = tmp_path / "other"
+def test_of_two_files_with_one_name_the_first_is_taken_and_nothing_else_waits(tmp_path, folder):
+    other, lines = tmp_path / "other", []
     other.mkdir()
-    (other / "a.npy").write_bytes(b"1")
-    with pytest.raises(InputError, match="two folders have a file named a"):
-        ArrivalWatcher([folder, other]).look()
+    for file in (other / "a.npy", other / "b.npy", folder / "c.npy"):
+        file.write_bytes(b"1")
+    watcher = ArrivalWatcher([folder, other], log=lines.append)
+    assert (names(watcher), sorted(names(watcher))) == ([], ["a", "b", "c"])
+    (folder / "a.npy").write_bytes(b"2")
+    assert (names(watcher), names(watcher)) == ([], [])
+    assert [str(folder / "a.npy") in line for line in lines] == [True]
+    (other / "a.npy").unlink()
+    assert (names(watcher), names(watcher)) == ([], ["a"])
 
 
 def test_a_prefix(folder):

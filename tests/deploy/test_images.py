@@ -130,3 +130,8 @@ def test_the_unit_is_valid_and_hardened(tmp_path, has_gpu):
         pytest.skip("this systemd-analyze cannot judge a file")
     if not has_gpu:
         assert done.returncode == 0, done.stdout[-300:]  # exposure of at most 2.0 of 10
+
+
+@pytest.mark.parametrize("setting", ["MemoryMax", "TasksMax", "LimitNOFILE"])
+def test_the_service_cannot_take_the_whole_machine(setting):
+    assert re.search(rf"^{setting}=\d", UNIT, re.MULTILINE)

@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from hiero.cli import app, reproduce
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.evaluation.paper_tables import definitions
 from hiero.evaluation.reproduction import reproducible_tables
 from hiero.evaluation.results import Report
@@ -336,7 +336,7 @@ def test_mistakes_say_what_to_do(release, tmp_path, capsys):
     with pytest.raises(InputError, match="add the missing files"):
         run(tmp_path / "empty", "-o", tmp_path / "out")
     assert "egomcq.json" not in capsys.readouterr().err
-    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another hiero reproduce"):
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(BusyError, match="out"):
         run(release, "-o", tmp_path / "out")
 
 

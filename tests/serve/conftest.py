@@ -22,6 +22,7 @@ from tests.backbones.released import egovlp_with_words
 from tests.films import write_video
 from tests.optional import skip_without, weights_or_skip
 from tests.shared import shared_folder
+from tests.waiting import PATIENCE_S
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
@@ -101,4 +102,4 @@ def library(world):
     for entry in library.entries.values():
         if library.edits.exists(entry):
             library.edits.delete(entry)
-            library.update_corpus(entry)
+            library.update_corpus(entry, PATIENCE_S)

@@ -11,12 +11,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from starlette.testclient import TestClient
 
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.formats.hiero_json import parse_hierarchy
 from hiero.serve import video_routes
 from hiero.serve.app import create_app
@@ -24,11 +26,12 @@ from hiero.serve.edits import STALE_S
 from hiero.serve.guard import MAX_BODY_BYTES
 from hiero.serve.jobs import JobQueue, job_events
 from hiero.serve.library import open_library
+from hiero.serve.routing import ANSWERS
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
 from hiero.serve.video_routes import MAX_STEPS
 from hiero.types import ProgressEvent
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -257,6 +260,18 @@ def test_answers_use_names_that_people_gave(client, tea):
     assert (match["start_s"], match["end_s"]) == pytest.approx((step["start_s"], step["end_s"]), abs=1.1)
 
 
+def test_questions_after_an_edit_reuse_what_was_computed_before(client, tea, library):
+    entry, searched = library.find(tea), []
+    video = replace(library.read(entry), _known_spans=None, _store_spans=searched.append)
+    library.videos.add(tea, library.main_model, video)
+    steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
+    for label in ("flox the wemble", "wemble the flox"):
+        steps["levels"][1]["steps"][2]["label"] = label
+        client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"})
+        client.get(f"/api/videos/{tea}/ask", params={"q": label})
+    assert len(searched) == 1  # for candidates of answers, in the whole video
+
+
 def test_edits_are_in_the_corpus(client, library, tea):
     steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
     steps["levels"][1]["steps"][0]["label"] = "flox the wemble"
@@ -266,13 +281,13 @@ def test_edits_are_in_the_corpus(client, library, tea):
 
     assert label_in_corpus() != "flox the wemble"
     client.put(f"/api/videos/{tea}/edits", json=steps)
-    assert label_in_corpus() == "flox the wemble"
+    wait_until(lambda: label_in_corpus() == "flox the wemble")
     (best, *_) = client.get("/api/search", params={"q": "flox the wemble"}).json()
     assert (best["label"], best["id"]) == ("flox the wemble", tea)
     library.index(library.find(tea))
     assert label_in_corpus() == "flox the wemble"
     client.delete(f"/api/videos/{tea}/edits")
-    assert label_in_corpus() != "flox the wemble"
+    wait_until(lambda: label_in_corpus() != "flox the wemble")
 
 
 def test_edits_are_saved_although_the_corpus_cannot_be_written(client, library, tea, monkeypatch, caplog):
@@ -286,6 +301,32 @@ def test_edits_are_saved_although_the_corpus_cannot_be_written(client, library, 
         assert client.put(f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"}).status_code == 200
         assert client.get(f"/api/videos/{tea}/edits").json()["levels"][0]["steps"][0]["label"] == name
     assert "tea is not up to date in the corpus: the corpus is damaged" in caplog.text
+
+
+def test_a_busy_corpus_delays_no_request_and_gets_the_edits_later(client, library, tea):
+    steps = client.get(f"/api/videos/{tea}/steps?k=2").json()
+    steps["levels"][0]["steps"][0]["label"] = "flox the wemble"
+    save = partial(client.put, f"/api/videos/{tea}/edits", json=steps, headers={"If-Match": "*"})
+    num_saves = ANSWERS.num_threads + 1
+    with FileLock(f"{library.corpus.uri}/.lock") as lock, ThreadPoolExecutor(num_saves) as pool:
+        saves = [pool.submit(save) for _ in range(num_saves)]
+        answer = client.get(f"/api/videos/{tea}/ask", params={"q": "flox the wemble"})
+        statuses = [answer.status_code, *(saved.result().status_code for saved in saves)]
+        assert lock.is_locked
+    wait_until(lambda: "flox the wemble" in library.corpus.step_names()["tea"])
+    assert statuses == [200] * (num_saves + 1)
+
+
+def test_what_is_busy_answers_503(client, library):
+    class BusyCorpus:
+        def search_text(self, *_, **options):
+            raise BusyError("corpus: busy")
+
+    corpus, library.corpus = library.corpus, BusyCorpus()
+    answer = client.get("/api/search", params={"q": "a cup"})
+    library.corpus = corpus
+    assert (answer.status_code, answer.json()) == (503, {"error": "corpus: busy"})
+    assert int(answer.headers["retry-after"]) > 0
 
 
 def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,9 +16,9 @@ from hiero.serve.adding import SAMPLE
 from hiero.serve.app import create_app
 from hiero.serve.jobs import _progress_callback, estimate_left
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import Job
+from hiero.serve.state import FILE_NAME, Job, State
 from hiero.types import ProgressEvent
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -66,7 +68,19 @@ def test_people_are_those_who_added_read_or_corrected_a_video(client, library):
     assert names(listed) == ["tea"]
     assert listed.json()["videos"][0]["first_steps"][0] == "warm the pot"  # a correction is seen at once
     assert client.delete(f"/api/videos/{tea.id}/edits").status_code == 200
-    assert names(client.get("/api/videos", params={"step": "warm the pot"})) == []
+    wait_until(lambda: names(client.get("/api/videos", params={"step": "warm the pot"})) == [])
+
+
+def test_a_page_of_videos_does_not_read_the_audit_log(library, tmp_path):
+    state, tea, bike = State(tmp_path), *(library.find_by_name(name).id for name in ("tea", "bike"))
+    state.add_audit("anna", "save edits", tea)
+    with TestClient(create_app(library, state=state), base_url="http://localhost") as client:
+        client.get("/api/videos")
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
+            database.execute("DELETE FROM audit")
+        state.add_audit("ben", "save edits", bike)
+        facets = client.get("/api/videos").json()["facets"]
+    assert {row["value"] for row in facets["person"]} == {"anna", "ben"}
 
 
 def test_all_unread_videos_are_read(client, library):

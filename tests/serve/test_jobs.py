@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve.jobs import MAX_ATTEMPTS, JobQueue
 from hiero.serve.state import State
 from hiero.types import ProgressEvent
@@ -104,6 +104,20 @@ def test_trying_again():
     wait_until(lambda: second.state == "done")
     with pytest.raises(InputError, match="is done"):
         jobs.retry(second.id)
+    jobs.close()
+
+
+def test_a_job_that_finds_something_busy_is_done_later(tmp_path):
+    busy = iter([True, True, False])
+
+    def work(video, progress):
+        if next(busy):
+            raise BusyError("/somewhere/corpus: busy")
+
+    jobs = JobQueue(work, State(tmp_path))
+    job = jobs.start("a")
+    wait_until(lambda: job.ended)
+    assert (job.state, job.num_attempts) == ("done", 1)
     jobs.close()
 
 

@@ -12,7 +12,8 @@ pytest.importorskip("starlette", reason="needs FastAPI: pip install 'hiero-video
 
 from starlette.requests import ClientDisconnect, Request
 
-from hiero.serve.routing import RequestContext, WorkerPool
+from hiero.serve.routing import RequestContext
+from hiero.serve.workers import WorkerPool
 from tests.waiting import PATIENCE_S
 
 

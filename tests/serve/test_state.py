@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.serve.state import FILE_NAME, State
 from tests.processes import start_python
 from tests.waiting import PATIENCE_S
@@ -66,7 +66,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
 
 def test_one_server_a_folder(tmp_path):
     first = State(tmp_path, lock=True)
-    with pytest.raises(InputError, match="used by another server"):
+    with pytest.raises(BusyError, match=tmp_path.name):
         State(tmp_path, lock=True)
     State(tmp_path).add_token("anna", "view", b"d")  # the command line needs no lock, and the server sees it at once
     token = first.find_token(b"d")

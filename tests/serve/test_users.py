@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
 
+from hiero.cli import app
 from hiero.serve.app import ROUTERS, STATIC, create_app
 from hiero.serve.guard import OPEN_PATHS
 from hiero.serve.routing import RoleCheck
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import State
+from hiero.serve.state import FILE_NAME, State
 from hiero.serve.users import ROLES, token_digest
 from tests.processes import run_hiero
 
@@ -157,13 +160,37 @@ def test_a_dead_cookie_is_cleared(client, state):
     assert not client.cookies
 
 
-def test_a_token_in_an_address_is_moved_away(client):
-    assert client.get("/api/videos?token=token-view").status_code == 401  # of the page alone
-    answer = client.get("/?token=token-view", follow_redirects=False)
+@pytest.fixture
+def shared(library, state):
+    """A client of a server that was started with a token."""
+    app = create_app(library, ServerSettings(token="token-shared"), state)
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
+
+
+def test_the_token_in_the_printed_address_is_moved_to_a_cookie(shared):
+    assert shared.get("/api/videos?token=token-shared").status_code == 401  # of the page alone
+    answer = shared.get("/?token=token-shared", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
-    assert client.get("/api/me").json()["name"] == "viewer"
-    # signed in already: nothing stays in the address
-    assert client.get("/?token=wrong", follow_redirects=False).status_code == 303
+    assert shared.get("/api/me").json()["name"] == "token"
+
+
+@pytest.mark.parametrize("address", ["/?token=token-edit", "/?token=wrong"])
+def test_an_address_with_the_token_of_a_person_signs_nobody_in(shared, address):
+    assert shared.get(address, follow_redirects=False).status_code == 303  # nothing stays in the address
+    assert not shared.cookies
+
+
+def test_an_address_changes_nothing_for_people_who_have_signed_in(shared):
+    shared.post("/api/sign-in", json={"token": "token-edit"})
+    for token in ("token-view", "token-shared"):
+        shared.get(f"/?token={token}")
+        assert shared.get("/api/me").json()["name"] == "editer"
+
+
+def test_a_link_on_another_site_signs_nobody_in(shared):
+    shared.get("/?token=token-shared", headers={"Sec-Fetch-Site": "cross-site"}, follow_redirects=False)
+    assert not shared.cookies
 
 
 def test_a_revoked_token_is_worthless_at_once(client, state):
@@ -193,6 +220,15 @@ def test_tokens_by_the_command_line(tmp_path):
     assert "a name must have" in run("add", "an na").stderr
     actions = [line["action"] for line in State(tmp_path / "state").audit(9)]
     assert actions == ["revoke token", "revoke token", "add token", "add token", "add token"]
+
+
+@pytest.mark.parametrize("created_at", ["yesterday", 9e999, -1e300])
+def test_a_token_without_a_possible_date_is_listed(client, state, created_at, capsys):
+    with closing(sqlite3.connect(state.folder / FILE_NAME)) as database, database:
+        database.execute("UPDATE tokens SET created_at = ? WHERE name = 'viewer'", [created_at])
+    app(["serve", "token", "list", "--state", str(state.folder)], result_action="return_value")
+    assert capsys.readouterr().out.splitlines()[-1].split("\t") == ["viewer", "view", "unknown", "valid"]
+    assert client.get("/api/tokens", headers=bearer("token-admin")).json()[-1]["created_at"] is None
 
 
 def test_the_hint_on_the_page_is_a_command_that_works(tmp_path):

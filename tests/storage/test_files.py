@@ -126,3 +126,16 @@ def test_a_full_disk_is_recognised_by_its_number_or_its_words(code):
     assert is_disk_full(RuntimeError(f"LanceError(IO): {OSError(code, os.strerror(code))}, /src/io.rs:7"))
     assert not is_disk_full(OSError(errno.EACCES, os.strerror(errno.EACCES)))
     assert not is_disk_full(ValueError("conflict"))
+
+
+def test_an_account_without_a_home_folder_is_told_what_to_set(monkeypatch):
+    def find_no_account(uid):
+        raise KeyError(uid)
+
+    for variable in ("HOME", "HIERO_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", find_no_account)
+    with pytest.raises(InputError, match="HIERO_HOME"):
+        memory.home()
+    monkeypatch.setenv("HIERO_HOME", "/somewhere")
+    assert memory.home() == Path("/somewhere")
