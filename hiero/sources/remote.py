@@ -381,7 +381,7 @@ class RemoteFile:
         """Changes when another version is downloaded, not when the copy is evicted."""
         return self._record().get("key")
 
-    def growth(self, max_age_s: float) -> tuple[object, ...]:
+    def growth(self, max_age_s: float) -> object:
         """Size and version that the server reported at most `max_age_s` ago."""
         stat = self.stat(max_age_s)
         return stat.size, stat.version

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hiero.errors import InputError
 from hiero.storage.files import home, write_text
@@ -16,27 +16,43 @@ from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
 KEY_LENGTH = 32  # hexadecimal digits
 MIN_CACHED_BYTES = 2**22  # smallest file whose key is cached; hashing a smaller one is faster
-MIN_AGE_S = 0.05  # youngest file whose key is cached: twice the resolution of modification times
+MIN_AGE_S = 0.05  # since the last change of a file whose key is cached: twice the resolution of file times
 
 Cached = TypeVar("Cached")
+
+
+class FileState(NamedTuple):
+    """Values of a file that change when it is written or replaced, also by programs that keep its times."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int  # of content, name or rights; no program can set it
+
+
+def file_state(path: Path) -> FileState:
+    """What identifies the content of a file without reading it, to compare before and after."""
+    stat = path.stat()
+    return FileState(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def content_key(path: Path) -> str:
     """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
 
-    The key of a large file is cached as long as its path, size and modification time stay the same.
+    The key of a large file is cached as long as its path and its `file_state` stay the same.
     """
-    stat = path.stat()
-    if stat.st_size < MIN_CACHED_BYTES:
+    state = file_state(path)
+    if state.size < MIN_CACHED_BYTES:
         return _hash_file(path)
-    identity = os.fsencode(path.resolve()) + f"\0{stat.st_size}\0{stat.st_mtime_ns}".encode()
+    identity = os.fsencode(path.resolve()) + f"\0{tuple(state)}".encode()
     key_file = cache_folder("known") / hashlib.sha256(identity).hexdigest()[:KEY_LENGTH]
     if (key := read_cached(key_file, _read_key)) is not None:
         return key
-    state = file_state(path)
     key = _hash_file(path)
-    # A file that is still being written can change without a new size or modification time.
-    if file_state(path) == state and time.time() - stat.st_mtime > MIN_AGE_S:
+    # A file that was written just now can be written again without a new size or time.
+    is_old = time.time() - max(state.modified_ns, state.changed_ns) / 1e9 > MIN_AGE_S
+    if is_old and file_state(path) == state:
         store_cached(lambda: write_text(key_file, key))
     return key
 
@@ -51,12 +67,6 @@ def _read_key(path: Path) -> str:
     if len(key) != KEY_LENGTH or set(key) - set("0123456789abcdef"):
         raise InputError(f"{path}: not a cache key")
     return key
-
-
-def file_state(path: Path) -> tuple[int, ...]:
-    """Values that change when a file is written or replaced, to compare before and after reading."""
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:

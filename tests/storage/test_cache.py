@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import time
 
 import pytest
 
@@ -23,6 +25,7 @@ def old_file(tmp_path):
     path = tmp_path / "video.mp4"
     path.write_bytes(b"some content")
     os.utime(path, (1e9, 1e9))
+    time.sleep(2 * cache.MIN_AGE_S)
     return path
 
 
@@ -74,6 +77,20 @@ def test_the_key_of_a_file_that_is_written_meanwhile_is_not_kept(old_file, monke
     monkeypatch.setattr(cache.hashlib, "file_digest", write_meanwhile)
     content_key(old_file)
     monkeypatch.setattr(cache.hashlib, "file_digest", original)
+    assert content_key(old_file) == sha256(old_file)
+
+
+@pytest.mark.parametrize("is_same_inode", [True, False])
+def test_a_file_replaced_with_the_same_size_and_time_has_its_own_key(tmp_path, old_file, is_same_inode):
+    """As `cp -p` and `rsync -t` do."""
+    other = tmp_path / "other.mp4"
+    other.write_bytes(b"more content")
+    os.utime(other, (1e9, 1e9))
+    content_key(old_file)
+    if is_same_inode:
+        shutil.copy2(other, old_file)
+    else:
+        other.replace(old_file)
     assert content_key(old_file) == sha256(old_file)
 
 
