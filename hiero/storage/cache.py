@@ -70,13 +70,23 @@ def _read_key(path: Path) -> str:
 
 
 def read_cached(path: Path, read: Callable[[Path], Cached]) -> Cached | None:
-    """Read a cached file. Returns None if it is missing or unusable."""
+    """Read a cached file. Returns None if it is missing or cannot be read. A malformed file is removed."""
     try:
         return read(path) if path.is_file() else None
-    except Exception:  # the content may be anything
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    except Exception as error:  # the content may be anything
+        if not _is_temporary(error):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         return None
+
+
+def _is_temporary(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, concerns the machine: too many open files, or too little memory."""
+    while error is not None:
+        if isinstance(error, OSError | MemoryError):
+            return True
+        error = error.__context__ or error.__cause__
+    return False
 
 
 def store_cached(save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import sys
 import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hiero.errors import InputError
 from hiero.storage import cache
 from hiero.storage.cache import cache_folder, content_key, read_cached
+from hiero.storage.files import check_fits, load_arrays, save_arrays
 
 
 @pytest.fixture(autouse=True)
@@ -102,10 +109,8 @@ def test_two_contents_in_one_tick_of_the_clock(tmp_path):
         assert content_key(path) == sha256(path)
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MemoryError, RuntimeError]
-)
-def test_whatever_is_wrong_with_a_cached_file(tmp_path, error):
+@pytest.mark.parametrize("error", [KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError])
+def test_a_malformed_file_is_removed(tmp_path, error):
     file = tmp_path / "cached"
     file.write_bytes(b"anything")
 
@@ -115,3 +120,44 @@ def test_whatever_is_wrong_with_a_cached_file(tmp_path, error):
     assert read_cached(file, read) is None
     assert not file.exists()
     assert read_cached(file, read) is None
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many open files"), MemoryError(), KeyboardInterrupt()])
+def test_a_file_that_could_not_be_read_is_kept(tmp_path, error):
+    file = tmp_path / "cached"
+    file.write_bytes(b"valid")
+
+    def read(_):
+        try:
+            raise error
+        except Exception:
+            raise InputError("cannot be read") from None
+
+    with suppress(KeyboardInterrupt):
+        assert read_cached(file, read) is None
+    assert file.read_bytes() == b"valid"
+
+
+def test_a_file_that_does_not_fit_into_memory_is_kept(tmp_path):
+    file = tmp_path / "cached"
+    file.write_bytes(b"valid")
+    assert read_cached(file, lambda _: check_fits(2**60, "its content")) is None
+    assert file.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_NOFILE")
+def test_too_many_open_files_cost_no_cached_array(tmp_path):
+    """Some libraries call this error another name."""
+    import resource
+
+    file = tmp_path / "cached.safetensors"
+    save_arrays(file, {"nodes": np.ones(3)})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+        with suppress(OSError):
+            while True:
+                opened.enter_context(Path(os.devnull).open())
+        assert read_cached(file, load_arrays) is None
+    assert read_cached(file, load_arrays) is not None
