@@ -15,6 +15,7 @@ from cyclopts import App, Group, Parameter
 import hiero
 from hiero.cli import (
     ask,
+    cache,
     corpus,
     corrections,
     doctor,
@@ -34,6 +35,7 @@ from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
 from hiero.errors import InputError
+from hiero.storage.cache import cache_limit
 
 app = App(
     name="hiero",
@@ -57,6 +59,7 @@ GROUPS = {
         extraction.extract,
         extraction.backbones,
         models.weights_app,
+        cache.app,
     ),
     "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app, figures.app),
     "Server": (serve.app, doctor.doctor),
@@ -82,6 +85,7 @@ def main() -> None:
             os.environ.pop(name, None)
     try:
         _check_text(sys.argv[1:])
+        cache_limit()  # a mistake in the environment shows before videos are read
         app(extraction.expand_ray_address(sys.argv[1:]))
     except InputError as error:
         log(f"hiero: {error}")

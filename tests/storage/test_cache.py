@@ -16,8 +16,8 @@ import pytest
 
 from hiero.errors import InputError
 from hiero.storage import cache
-from hiero.storage.cache import cache_folder, content_key, read_cached
-from hiero.storage.files import check_fits, load_arrays, save_arrays
+from hiero.storage.cache import cache_folder, cache_limit, content_key, read_cached, store_cached
+from hiero.storage.files import check_fits, load_arrays, save_arrays, write_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +161,66 @@ def test_too_many_open_files_cost_no_cached_array(tmp_path):
                 opened.enter_context(Path(os.devnull).open())
         assert read_cached(file, load_arrays) is None
     assert read_cached(file, load_arrays) is not None
+
+
+def cached(kind, name, num_bytes=1000, age_days=0.0):
+    """A file of the cache that was last used some days ago."""
+    file = cache_folder(kind) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(bytes(num_bytes))
+    os.utime(file, (time.time() - 86_400 * age_days,) * 2)
+    return file
+
+
+def store():
+    """Store something of 1000 bytes; this is when the size of the cache is checked."""
+    file = cache_folder("nodes") / "stored"
+    assert store_cached(lambda: write_bytes(file, bytes(1000)))
+    return file
+
+
+def test_the_least_recently_used_files_make_room(monkeypatch):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "3 kB")
+    first, second = cached("features", "a", age_days=4), cached("speech", "b", age_days=3)
+    third, fourth = cached("known", "c", age_days=2), cached("nodes", "d", age_days=1)
+    assert read_cached(second, Path.read_bytes) is not None
+    stored = store()
+    assert [file.exists() for file in (first, second, third, fourth, stored)] == [False, True, False, True, True]
+
+
+def test_files_in_use_copies_of_videos_and_corrections_stay(monkeypatch, tmp_path):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "0")
+    kept = [
+        cached("features", "unfinished.partial", age_days=0.01),
+        cached("features", ".being-written.part"),
+        cached("remote", "key/kitchen.mp4", age_days=9),
+        cached("remote", "key/.kitchen.mp4.lock", age_days=9),
+        cached("../edits", "key.json", age_days=9),
+    ]
+    left_by_a_killed_process = cached("features", ".abandoned.part", age_days=1)
+    kept.append(store())
+    assert all(file.exists() for file in kept)
+    assert not left_by_a_killed_process.exists()
+
+
+def test_the_size_of_the_cache_is_not_checked_at_every_store(monkeypatch):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "0")
+    store()
+    old = cached("nodes", "old", age_days=1)
+    store()
+    assert old.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"), [("", 20e9), ("5GB", 5e9), ("500 mb", 5e8), ("1.5G", 1.5e9), ("123", 123), ("0", 0)]
+)
+def test_sizes_of_the_cache(monkeypatch, text, num_bytes):
+    monkeypatch.setenv("HIERO_CACHE_MAX", text)
+    assert cache_limit() == num_bytes
+
+
+@pytest.mark.parametrize("text", ["lots", "-1", "5 GB of space", "GB", "nan", "1e9"])
+def test_a_size_that_is_none_is_an_error(monkeypatch, text):
+    monkeypatch.setenv("HIERO_CACHE_MAX", text)
+    with pytest.raises(InputError, match="HIERO_CACHE_MAX"):
+        cache_limit()
