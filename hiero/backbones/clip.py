@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from hiero.backbones.registry import centre_crop
 from hiero.errors import InputError
+from hiero.storage.cache import FileState, file_state
 from hiero.storage.files import parse_json
 
 # CLIP's statistics, for folders without their own
@@ -84,11 +85,11 @@ def _pooled(output: Any) -> Tensor:
 def _load_model(folder: Path) -> Any:
     """The model in a folder, read again only if its weights change."""
     file = folder / "model.safetensors"
-    return _load_cached(folder, file.stat().st_mtime_ns if file.is_file() else 0)
+    return _load_cached(folder, file_state(file) if file.is_file() else None)
 
 
 @functools.lru_cache(1)
-def _load_cached(folder: Path, _: int) -> Any:
+def _load_cached(folder: Path, _: FileState | None) -> Any:
     try:
         import transformers
         from transformers import AutoModel

@@ -16,6 +16,7 @@ from cyclopts import App, Group, Parameter
 import hiero
 from hiero.cli import (
     ask,
+    cache,
     clips,
     corpus,
     corrections,
@@ -35,6 +36,7 @@ from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
 from hiero.errors import BusyError, InputError
+from hiero.storage.cache import cache_limit
 
 app = App(
     name="hiero",
@@ -58,6 +60,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
         extraction.extract,
         extraction.backbones,
         models.weights_app,
+        cache.app,
     ),
     "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app),
     "Server": (serve.app, doctor.doctor),
@@ -97,6 +100,7 @@ def main() -> None:
     try:
         _check_text(sys.argv[1:])
         _check_moved(sys.argv[1:])
+        cache_limit()  # a mistake in the environment shows before videos are read
         app(sys.argv[1:])
     except InputError as error:
         log(f"hiero: {error}")

@@ -59,7 +59,7 @@ class IndexOptions:
     again
         Also index videos that are unchanged.
     watch
-        Keep looking for new files until Ctrl-C. A file is indexed when its size no longer changes,
+        Keep looking for new files until Ctrl-C. A file is indexed when it no longer changes,
         and retried later if it cannot be read.
     every
         Seconds between two checks of `--watch`.

@@ -249,14 +249,9 @@ def read_changed(
 def _read_video(
     source: VideoSource, read: ReadVideo, settings: IndexSettings, name: str, transcripts: str
 ) -> VideoRows:
-    known_sha256 = source.known_key()  # None if a remote file must be downloaded, which `read` does
     video = read(source)
-    sha256 = known_sha256 or source.key()
     steps = video.steps(settings.num_steps, labels=settings.labels)
-    described = describe_video(video, steps, name, sha256, transcripts)
-    if source.key() != sha256:
-        raise InputError(f"{source.name}: changed while it was read; index it again when it is complete")
-    return described
+    return describe_video(video, steps, name, source.key(), transcripts)
 
 
 def _num_steps(record: IndexedVideo) -> Sequence[int] | None:

@@ -23,8 +23,6 @@ LOOKUP_SIZE = 256  # files looked up together
 MAX_VIDEOS, MAX_BYTES, MAX_WAIT_S = 256, 2**26, 3.0
 MAX_PAUSE = 64  # longest pause before an unreadable file is retried, in scans
 
-FileState = tuple[object, ...]
-
 
 @dataclass
 class IndexResult:
@@ -99,13 +97,13 @@ class _Batch:
 
 @dataclass
 class ArrivalWatcher:
-    """Scans folders for new files. A file is complete once its size and time are the same in two scans in a row."""
+    """Scans folders for new files. A file is complete once its state is the same in two scans in a row."""
 
     paths: Sequence[Path | str]
     join: bool | None = None
     log: Callable[[str], None] = lambda _: None
-    _states: dict[VideoSource, FileState] = field(default_factory=dict)  # by file, at the last scan
-    _done: dict[str, tuple[FileState, ...]] = field(default_factory=dict)  # by name, when it was processed
+    _states: dict[VideoSource, object] = field(default_factory=dict)  # by file, at the last scan
+    _done: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by name, when it was processed
     _failed: dict[str, tuple[int, int]] = field(default_factory=dict)  # by name: number of attempts, scan of the next
     _num_scans: int = 0
 
@@ -118,7 +116,7 @@ class ArrivalWatcher:
         self._num_scans += 1
         files = self._find_files()
         before = self._states
-        states = {file: _file_state(file, begin) for file in files.values()}
+        states = {file: _growth(file, begin) for file in files.values()}
         self._states = {file: state for file, state in states.items() if state is not None}
         complete = {file.path for file, state in self._states.items() if before.get(file) == state}
         # A recording whose next chapter is still growing waits for it, so all files are joined.
@@ -146,8 +144,8 @@ class ArrivalWatcher:
                     self._log_once(f"{other.name}: left out, because {files[name].name} has the same name; {advice}")
         return files
 
-    def _states_of(self, source: VideoSource) -> tuple[FileState, ...]:
-        return tuple((str(file.path), *self._states[VideoSource((file,))]) for file in source.files)
+    def _states_of(self, source: VideoSource) -> tuple[object, ...]:
+        return tuple((str(file.path), self._states[VideoSource((file,))]) for file in source.files)
 
     def finish(self, processed: Mapping[str, VideoSource], failed: Sequence[str] = ()) -> None:
         """Remember processed files. Failed ones are retried with exponential back-off, counted in scans."""
@@ -160,8 +158,8 @@ class ArrivalWatcher:
                 self._done[name] = self._states_of(source)
 
 
-def _file_state(source: VideoSource, since: float) -> FileState | None:
-    """The size and time of a file, which change while it is written, or None if it no longer exists."""
+def _growth(source: VideoSource, since: float) -> object | None:
+    """What changes while a file is written, or None if it no longer exists."""
     try:
         return source.files[0].growth(time.monotonic() - since)
     except (OSError, InputError):

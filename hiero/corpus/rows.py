@@ -215,7 +215,7 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
 
 
 def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
-    """The rows of a video for a corpus."""
+    """The rows of a video for a corpus. Raises InputError if its files are not those that were read and hashed."""
     engine = video.engine
     origin = video.origin or VideoSource.of(video.path)
     paths = [file.stored_name for file in origin.files]
@@ -234,7 +234,10 @@ def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, trans
         transcripts=transcripts,
         edits=edits_key(steps),
     )
-    return VideoRows(record, _step_rows(video, steps, record), _speech_rows(video, name))
+    rows = VideoRows(record, _step_rows(video, steps, record), _speech_rows(video, name))
+    if video.has_changed:
+        raise InputError(f"{origin.name}: changed while it was read; index it again when it is complete")
+    return rows
 
 
 def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.Table:

@@ -52,7 +52,7 @@ from hiero.decoding.decode import (
 )
 from hiero.decoding.packets import NO_TIMESTAMPS, can_start_decoding, import_av, packets_from
 from hiero.errors import InputError
-from hiero.storage.cache import cache_folder, file_state
+from hiero.storage.cache import FileState, cache_folder, file_state
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class PartTask:
     """A part of a video, from one keyframe to the keyframe of the next part."""
 
     path: str
-    version: tuple[int, ...]
+    version: FileState
     sampling: Sampling
     pixel_format: str = ""
     shape: tuple[int, int] = (0, 0)

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from hiero.decoding.cutting import CONTAINERS, Piece, WrittenClip, write_clip
 from hiero.errors import InputError
+from hiero.storage.cache import content_key
 from hiero.storage.files import read_json, write_text
 from hiero.types import VideoFile, format_time, split_by_file
 
 CLIP_LIST = "clips.json"
 CLIP_LIST_VERSION = 1
 ENCODED_SUFFIX, OTHER_SUFFIX = ".mp4", ".mkv"  # for encoded clips; for copied ones whose container cannot be written
-SourceFiles = tuple[tuple[str, int, int], ...]  # name, size and modification time of each file of a video
+SourceFiles = tuple[tuple[str, ...], ...]  # name and content of each file of a video
 MAX_NAME_BYTES = 120  # of a label in a file name; file systems allow 255
 MIN_CLIP_S = 0.001
 UNKNOWN_SIZE = -1  # of a clip that is being written
@@ -175,8 +176,7 @@ def _describe_source(files: Sequence[VideoFile]) -> SourceFiles:
     for file in files:
         if not Path(file.path).is_file():
             raise InputError(f"{file.path}: no such file")
-    states = [(Path(file.path).name, Path(file.path).stat()) for file in files]
-    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)
+    return tuple((Path(file.path).name, content_key(Path(file.path))) for file in files)
 
 
 def _read_clips(folder: Path) -> dict[str, Clip]:
@@ -184,7 +184,7 @@ def _read_clips(folder: Path) -> dict[str, Clip]:
     clips = {}
     try:
         for row in read_json(folder / CLIP_LIST)["clips"]:
-            clip = Clip(**row | {"source": tuple((name, size, time) for name, size, time in row["source"])})
+            clip = Clip(**row | {"source": tuple((name, *key) for name, *key in row["source"])})
             if not clip.file or clip.file != Path(clip.file).name:
                 raise ValueError("the name of a clip must not contain a folder")
             clips[clip.file] = clip

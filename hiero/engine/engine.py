@@ -191,19 +191,20 @@ class Engine(Embedder):
         if not source.files:
             raise InputError("give at least one file to read")
         try:
+            self._fetch(source, cache, stream, progress or no_progress)
+            state = source.state()
             video = self._read_source(source, clock, cache, stream, progress or no_progress)
         except InputError as error:
             if not source.is_remote:
                 raise
             raise type(error)(display_addresses(str(error))) from error
-        video.origin = source
+        video.origin, video.state = source, state
         if edits:
             _use_edits(video, source, cache)
         return video
 
-    def _read_source(
-        self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
-    ) -> Video:
+    def _fetch(self, source: VideoSource, cache: bool, stream: int, progress: ProgressCallback) -> None:
+        """Download the remote files whose features are not cached."""
         for file in source.files:
             if not file.exists():
                 raise InputError(f"{file.path}: no such file")
@@ -211,6 +212,10 @@ class Engine(Embedder):
                 file.fetch_companions()
             else:
                 file.fetch(progress)
+
+    def _read_source(
+        self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
+    ) -> Video:
         contents = [FileContent(file) if cache else None for file in source.files]
         try:
             parts = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,7 @@ class Video(VideoNodes):
     _last_similarity: tuple[tuple[str, ...], StepPrototypes | None, np.ndarray] | None = None
     files: tuple[VideoFile, ...] = ()
     origin: VideoSource | None = None  # None for features in memory
+    state: tuple[object, ...] = ()  # of the files of `origin` before they were read
 
     def __post_init__(self) -> None:
         self.files = self.files or (VideoFile(str(self.path), 0.0, self.duration_s),)
@@ -89,6 +91,13 @@ class Video(VideoNodes):
     def is_joined(self) -> bool:
         """Whether several files were read as one video."""
         return len(self.files) > 1
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a file was written to or replaced since it was read."""
+        with suppress(OSError):  # a missing file has no other content
+            return self.origin is not None and self.origin.state() != self.state
+        return False
 
     @property
     def address(self) -> str:

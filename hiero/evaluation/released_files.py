@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hiero.evaluation.paper_tables import ENRICHED, RAW, Run, definitions, run_arguments, text_tower
 from hiero.storage import weights
-from hiero.storage.cache import content_key
+from hiero.storage.cache import content_key, file_state
 
 FOLDERS = {"DATA": "data", "MODELS": "models", "WEIGHTS": "weights", "RUNS": "runs"}  # in OUT
 JOINED_TOWER = "WEIGHTS/egovlp"  # released in two files, which are joined
@@ -100,15 +100,14 @@ class ReleasedFiles:
         return words, [*inputs, *annotations]
 
     def digest(self, file: str) -> str:
-        """Identifies the content of a file. Folders are compared by names, sizes and times of their files."""
+        """Identifies the content of a file. Folders are compared by the names and states of their files."""
         if file not in self.digests:
             kind, _, name = file.partition("/")
             path = (weights.find(name) if kind == "WEIGHTS" else None) or self.path(file)
             if path.is_file():
                 return content_key(path)
             files = sorted(each for each in path.rglob("*") if each.is_file())
-            states = [(each.relative_to(path), each.stat()) for each in files]
-            content = "\n".join(f"{each} {stat.st_size} {stat.st_mtime_ns}" for each, stat in states)
+            content = "\n".join(f"{each.relative_to(path)} {tuple(file_state(each))}" for each in files)
             self.digests[file] = hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
         return self.digests[file]
 

@@ -260,7 +260,7 @@ def extract_video(
             raise InputError(f"{video.path}: no such file")
         if video.known_key() is None:
             video.fetch(download)
-        sha256 = video.key()
+        state, sha256 = video.state(), video.key()
         if (sidecar := finished_sidecar(plan, name, sha256)) is not None:
             return ExtractionResult(name, "kept", "", sidecar.num_segments, sidecar.duration_s)
         if file.exists() and not sidecar_path(file).exists():
@@ -272,6 +272,9 @@ def extract_video(
     backbones = plan.load_backbones()  # outside of any try: its errors are not the video's
     try:
         rows, duration_s = _extract_rows(plan, backbones, file, video.path, clock, sha256, advance)
+        if video.state() != state:
+            _remove_leftovers(file, begun_at)
+            raise InputError(f"{video.name}: changed while it was read; extract it again when it is complete")
         _write(plan, file, video.path, clock, rows, duration_s, sha256)
         _remove_leftovers(file, begun_at)
     except Exception as error:  # the other videos go on

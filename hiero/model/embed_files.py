@@ -16,6 +16,7 @@ from hiero.data.features import find_features, read_features
 from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, embed_features
 from hiero.model.hiero import HiERO
+from hiero.storage.cache import content_key
 from hiero.storage.files import save_tensors
 from hiero.types import Clock
 
@@ -67,8 +68,7 @@ class FileEmbedder:
         }
 
     def _stamp(self, source: Path) -> str:
-        stat = source.stat()
-        return json.dumps({**self._settings, "source": [source.name, stat.st_size, stat.st_mtime_ns]}, sort_keys=True)
+        return json.dumps({**self._settings, "source": [source.name, content_key(source)]}, sort_keys=True)
 
 
 def output_files(source: Path, out: Path) -> dict[Path, Path]:

@@ -31,6 +31,7 @@ class Entry:
     name: str
     source: VideoSource
     was_read: bool = False
+    key: str | None = None  # of the content when the server last looked at it
     duration_s: float | None = None
     num_steps: int | None = None
     names: tuple[str, ...] = ()  # of its finest steps, as far as they are known

@@ -228,6 +228,7 @@ def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log
             arrived = watcher.look()
             for name, source in arrived.items():
                 entry = library.add(source, name)
+                library.forget_changed(entry)
                 if not entry.is_read:
                     job = jobs.start(entry.id, WATCH_USER)
                     log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")

@@ -144,7 +144,28 @@ class Library:
         """A video that is in memory, or None if it must be read from its files."""
         if not entry.is_read:
             raise NotReadError(f"{entry.name} has not been processed yet; send POST /api/videos/{entry.id}/read first")
-        return self.videos.find(entry.id, model or self.main_model)
+        video = self.videos.find(entry.id, model or self.main_model)
+        return None if video is None or video.has_changed else video
+
+    def reopen(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
+        """Read a video that was processed before. If its content is another one, it must be processed first."""
+        self.forget_changed(entry)
+        return self.find_open(entry, model) or self.read(entry, model, progress)
+
+    def forget_changed(self, entry: Entry) -> None:
+        """Forget that a video was processed if its files have been replaced since."""
+        with suppress(OSError):  # nothing replaces a missing file
+            if entry.key is not None and (key := entry.source.known_key()) != entry.key:
+                entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, key, None, None, ()
+
+    def is_current(self, record: IndexedVideo) -> bool:
+        """Whether the corpus has the content that the files of a video have now, as far as the server knows."""
+        entry = self.find_by_name(record.video)
+        if entry is None:
+            return True
+        if (video := self.videos.find(entry.id, self.main_model)) is not None and video.has_changed:
+            self.forget_changed(entry)
+        return entry.key in (None, record.sha256)
 
     def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
         """Read a video, however long it takes. Concurrent calls wait for the first."""
@@ -154,13 +175,17 @@ class Library:
         with self._lock:
             read_lock = self._read_locks.setdefault((entry.id, model), threading.Lock())
         with read_lock:
-            if (video := self.videos.find(entry.id, model)) is not None:  # another thread was first
+            video = self.videos.find(entry.id, model)
+            if video is not None and not video.has_changed:  # another thread was first
                 return video
             engine = engine_for(self.engines[model], entry.source)
             video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
             video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
+            key = entry.source.known_key()
+            if video.has_changed:
+                raise InputError(f"{entry.name}: changed while it was read; process it again when it is complete")
             self.videos.add(entry.id, model, video)
-            entry.was_read, entry.duration_s = True, video.duration_s
+            entry.was_read, entry.key, entry.duration_s = True, key, video.duration_s
             return video
 
     def steps(self, video: Video, num_steps: list[int] | None) -> Hierarchy:
@@ -177,6 +202,7 @@ class Library:
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
         """Process a video. Update it in the corpus, or add it if new videos are added."""
+        self.forget_changed(entry)
         is_indexed = self.find_record(entry) is not None
         if self.corpus is not None and self.adds_to_corpus and not is_indexed and self.corpus.lookup([entry.name]):
             raise InputError(f"{entry.name}: the corpus has another video with this name; rename the file")
@@ -246,7 +272,7 @@ class Library:
             steps = self.current_steps(entry)
             entry.names = finest_names(steps)
             if self.corpus is not None and record is not None:
-                self.corpus.add(self.read(entry), steps, entry.name, record.sha256, record.transcripts)
+                self.corpus.add(self.read(entry), steps, entry.name, entry.source.key(), record.transcripts)
         except BusyError:
             self._updates.submit(entry.id, lambda: self._update_corpus(entry))
         except (InputError, OSError) as error:
@@ -298,5 +324,6 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
             entry = library.add(record.source, record.video)
-            entry.was_read, entry.duration_s, entry.names = True, record.duration_s, names.get(record.video, ())
+            entry.was_read, entry.key = True, record.sha256
+            entry.duration_s, entry.names = record.duration_s, names.get(record.video, ())
             entry.num_steps = record.levels[-1] if record.levels else None

@@ -126,7 +126,7 @@ class RequestContext:
         """Open a video that was processed before, from memory or in a thread from its files."""
         if (video := self.library.find_open(entry, model)) is not None:
             return video
-        return await self.run(lambda: self.library.read(entry, model, self.check_client), READS)
+        return await self.run(lambda: self.library.reopen(entry, model, self.check_client), READS)
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""

@@ -21,7 +21,7 @@ from hiero.extraction.extractor import make_thumbnail
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
 from hiero.serve import routing
-from hiero.serve.entries import Entry, NotFoundError
+from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.jobs import hide_folders
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
@@ -238,8 +238,10 @@ async def like(
 
     def find() -> dict[str, Any]:
         step, hits = corpus.like(video, t, n, level)
-        first, *others = _hits_to_dicts(context.library, corpus, [step, *hits])
-        return {"step": first, "hits": others}
+        first = _hits_to_dicts(context.library, corpus, [step])
+        if not first:
+            raise NotReadError(f"{video} was replaced since it was indexed; process it again first")
+        return {"step": first[0], "hits": _hits_to_dicts(context.library, corpus, hits)}
 
     return await context.run(find)
 
@@ -251,9 +253,13 @@ def _require_corpus(library: Library) -> Corpus:
 
 
 def _hits_to_dicts(library: Library, corpus: Corpus, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """Hits without those in videos that were replaced since they were indexed."""
     records = corpus.lookup({hit.video for hit in hits})
+    replaced = {name for name, record in records.items() if not library.is_current(record)}
     rows = []
     for hit in hits:
+        if hit.video in replaced:
+            continue
         entry = library.find_by_name(hit.video)  # None if the file is missing
         files = public_files(records[hit.video].files) if hit.video in records else ()
         shown = {"id": None if entry is None else entry.id, "pictures": entry is not None and entry.is_video}

@@ -27,12 +27,11 @@ from typing import Any, TypeVar
 
 from hiero.errors import BusyError, InputError
 from hiero.sources.addresses import COPY_NAMES, describe_error, has_magic, is_http, public_address, query_identity
-from hiero.storage.cache import KEY_LENGTH, cache_folder, content_key
+from hiero.storage.cache import KEY_LENGTH, REMOTE, cache_folder, content_key
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
 from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
-KIND = "remote"  # folder of the cache
 DEFAULT_LIMIT_GB = 50.0
 GB = 1e9
 MAX_ATTEMPTS = 6  # in a row without progress
@@ -139,7 +138,7 @@ def copy_path(address: str) -> Path:
         http_folder = "a folder, which cannot be listed over http. Give its files one by one."
         raise InputError(f"{shown}: is {http_folder if is_http(address) else 'not a file'}")
     identity = f"{folder_address}{query_identity(address)}{chain}{rest}"
-    folder = cache_folder(KIND) / hashlib.sha256(identity.encode()).hexdigest()[:KEY_LENGTH]
+    folder = cache_folder(REMOTE) / hashlib.sha256(identity.encode()).hexdigest()[:KEY_LENGTH]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _local_name(urllib.parse.unquote(name) if is_http(address) else name)
     COPY_NAMES[path] = shown
@@ -380,7 +379,7 @@ class RemoteFile:
         """Changes when another version is downloaded, not when the copy is evicted."""
         return self._record().get("key")
 
-    def growth(self, max_age_s: float) -> tuple[object, ...]:
+    def growth(self, max_age_s: float) -> object:
         """Size and version that the server reported at most `max_age_s` ago."""
         stat = self.stat(max_age_s)
         return stat.size, stat.version
@@ -526,7 +525,7 @@ def _open_blocks(remote: RemoteFile, origin: Origin, size: int) -> Any:
 def _make_room(remote: RemoteFile, size: int) -> None:
     """Evict the least recently used copies so that a file fits. Raises InputError if that is not enough."""
     others = []
-    for file in cache_folder(KIND).glob("*/*"):
+    for file in cache_folder(REMOTE).glob("*/*"):
         copy, used_file = file, _record_path(file)
         if file.name.startswith(".") and file.name.endswith(".part"):
             copy, used_file = file.with_name(file.name[1:].rsplit(".", 2)[0]), file

@@ -58,10 +58,9 @@ class LocalFile:
         """Changes when the file is written to."""
         return file_state(self.path)
 
-    def growth(self, _: float) -> tuple[object, ...]:
-        """Size and time of the last change."""
-        stat = self.path.stat()
-        return stat.st_size, stat.st_mtime_ns
+    def growth(self, _: float) -> object:
+        """`state`, which also changes while the file is being written."""
+        return self.state()
 
     def reader(self) -> Any:
         """What a decoder opens to probe the file."""
@@ -131,6 +130,10 @@ class VideoSource:
     def key(self) -> str:
         """Hash of the content of all files in order; downloads remote files whose content is not known."""
         return join_keys([file.key() for file in self.files])
+
+    def state(self) -> tuple[object, ...]:
+        """Changes when any file is written to or replaced."""
+        return tuple(file.state() for file in self.files)
 
     def known_key(self) -> str | None:
         """`key` if it is known without a download, else None."""

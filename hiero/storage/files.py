@@ -233,6 +233,8 @@ def check_fits(num_bytes: int, description: str, max_bytes: int | None = None) -
     available = available_bytes()
     needs = f"{description} would take {num_bytes / GIB:.1f} GiB of memory"
     if available is not None and num_bytes > MAX_MEMORY_SHARE * available:
-        raise InputError(f"{needs}; {available / GIB:.1f} GiB are free, and one file may use half of that")
+        raise InputError(
+            f"{needs}; {available / GIB:.1f} GiB are free, and one file may use half of that"
+        ) from MemoryError()
     if max_bytes is not None and num_bytes > max_bytes:
         raise InputError(f"{needs}; the limit is {max_bytes / GIB:.1f} GiB")

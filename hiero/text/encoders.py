@@ -28,7 +28,7 @@ from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.plugins import load_plugin, registered
 from hiero.storage import weights
-from hiero.storage.cache import content_key
+from hiero.storage.cache import FileState, content_key, file_state
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import load_tensors, read_json
 from hiero.text.minilm import MINILM_KEY, tokenize, word_pieces
@@ -188,7 +188,7 @@ def encode_texts(
 
 def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
     """Unit vectors (n, 256) of texts from the projected text tower of EgoVLP or LaViLa."""
-    encoder, weight, bias = _joint(checkpoint, checkpoint.stat().st_mtime_ns)
+    encoder, weight, bias = _joint(checkpoint, file_state(checkpoint))
     vectors = encoder.encode(texts)
     if encoder.kind == "distilbert":
         vectors = F.relu(vectors)  # the first layer of EgoVLP's txt_proj
@@ -196,7 +196,7 @@ def encode_joint(checkpoint: Path, texts: Sequence[str]) -> Tensor:
 
 
 @functools.lru_cache(1)
-def _joint(checkpoint: Path, _: int) -> tuple[TextEncoder, Tensor, Tensor | None]:
+def _joint(checkpoint: Path, _: FileState) -> tuple[TextEncoder, Tensor, Tensor | None]:
     """A checkpoint's text tower with its projection (out, in) and bias, cached until the file changes."""
     state = read_state_dict(checkpoint)
     tower = select_text_tower(state, checkpoint)

@@ -432,6 +432,15 @@ def test_a_file_that_changes_while_it_is_read_is_not_indexed(corpus, engine, tmp
     assert corpus.check() == []
 
 
+def test_steps_of_an_earlier_content_are_not_stored_under_the_new_one(corpus, engine, tmp_path):
+    path = session(tmp_path / "d.npy", [1, 2])
+    video = engine.read(path)
+    session(path, [3, 4, 5], seed=5)
+    with pytest.raises(InputError, match=r"d\.npy"):
+        add_video(corpus, engine, path, lambda _: video)
+    assert corpus.lookup(["d"]) == {}
+
+
 def test_a_pruned_version_is_read_again():
     answers = iter([RuntimeError("lance error: Not found: data/1.lance"), 7])
 

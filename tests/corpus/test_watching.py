@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from hiero.corpus.indexing import ArrivalWatcher
@@ -43,6 +45,16 @@ def test_a_file_is_whole_when_it_stays_the_same(folder):
     assert (names(watcher), names(watcher), names(watcher)) == ([], ["a"], [])
     (folder / "a.npy").unlink()
     assert names(watcher) == []
+
+
+def test_a_file_replaced_with_the_same_size_and_time_is_new(tmp_path, folder):
+    (folder / "a.npy").write_bytes(b"1")
+    watcher = ArrivalWatcher([folder])
+    assert (names(watcher), names(watcher), names(watcher)) == ([], ["a"], [])
+    (tmp_path / "other.npy").write_bytes(b"2")
+    shutil.copystat(folder / "a.npy", tmp_path / "other.npy")
+    shutil.copy2(tmp_path / "other.npy", folder / "a.npy")
+    assert (names(watcher), names(watcher)) == ([], ["a"])
 
 
 def test_a_recording_waits_for_its_growing_chapter(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_what_is_there_and_whole_stays(tmp_path, film):
     document["clips"][0]["num_bytes"] = -1
     (folder / CLIP_LIST).write_text(json.dumps(document))
     assert split_video(film, SPANS, folder, labels=["a", "b", "c"]).num_written == 1
+
+
+def test_a_video_replaced_with_the_same_size_and_time_is_cut_again(tmp_path, film):
+    other = write_film(tmp_path / "other.mp4", options={"g": "10", "bf": "0", "crf": "40"})
+    for path in (film, other):
+        os.truncate(path, 10**6)
+        os.utime(path, (1e9, 1e9))
+    split_video(film, SPANS, tmp_path / "clips")
+    other.replace(film)
+    assert split_video(film, SPANS, tmp_path / "clips").num_written == 3
 
 
 def test_copied_clips_keep_their_container_and_are_not_taken_for_encoded_ones(tmp_path, film):

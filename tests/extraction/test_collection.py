@@ -99,6 +99,17 @@ def test_what_changed_is_read_again(tmp_path, home, weights, videos):
     assert [result.status for result in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
 
 
+def test_features_of_a_video_that_changes_meanwhile_are_not_written(tmp_path, home, weights, videos):
+    def replace(name, _):
+        write_video(videos[name], [100] * 60, fps=30)
+
+    (result,) = extract_all(
+        {"v1": videos["v1"]}, plan_for(tmp_path, weights), progress=ExtractionProgress(advance=replace)
+    )
+    assert result.status == "failed"
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, capsys):
     (tmp_path / "bad.mp4").write_bytes(b"not a video")
     (tmp_path / "empty.mp4").write_bytes(b"")

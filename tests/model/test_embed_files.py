@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -84,6 +86,10 @@ def test_only_what_changed_is_done_again(model, folder, tmp_path):
     assert run() == ({"a.safetensors"}, [])
     torch.save(torch.randn(12, 6), folder / "kitchen" / "b.pt")
     assert run() == ({"b.safetensors"}, [])
+    times = (folder / "a.pt").stat()
+    torch.save(torch.load(folder / "a.pt") + 1, folder / "a.pt")
+    os.utime(folder / "a.pt", ns=(times.st_atime_ns, times.st_mtime_ns))  # as `cp -p` does
+    assert run() == ({"a.safetensors"}, [])
     assert run(levels=[1]) == ({"a.safetensors", "b.safetensors"}, [])
     torch.save(torch.full((9, 6), torch.nan), folder / "a.pt")
     written, problems = run(levels=[1])

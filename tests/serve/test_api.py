@@ -30,6 +30,7 @@ from hiero.serve.routing import ANSWERS
 from hiero.serve.settings import ServerSettings, is_loopback
 from hiero.serve.state import Job
 from hiero.serve.video_routes import MAX_STEPS
+from hiero.storage.cache import content_key
 from hiero.types import ProgressEvent
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -425,6 +426,35 @@ def test_a_picture_reads_one_frame(client, library, monkeypatch):
     for name in ("new", "tea"):
         picture = client.get(f"/api/videos/{library.find_by_name(name).id}/picture?t=3")
         assert picture.content[:2] == b"\xff\xd8"
+
+
+def test_a_video_replaced_while_it_is_open_is_processed_again(client, library, world, tmp_path):
+    library.adds_to_corpus = True
+    path = tmp_path / "own.mp4"
+    shutil.copy2(world.root / "tea.mp4", path)
+    entry = library.add(path)
+    library.index(entry)
+    assert client.get(f"/api/videos/{entry.id}/steps").json()["duration_s"] == pytest.approx(30, abs=0.2)
+    assert "own" in {hit["video"] for hit in client.get("/api/search?q=tea").json()}
+    times = path.stat()
+    shutil.copyfile(world.root / "bike.mp4", path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "own" not in {hit["video"] for hit in client.get("/api/search?q=tea").json()}
+    assert client.get(f"/api/videos/{entry.id}/steps").status_code == 409
+    library.index(entry)
+    assert client.get(f"/api/videos/{entry.id}/steps").json()["duration_s"] == pytest.approx(24, abs=0.2)
+    record = library.corpus.find("own")
+    library.corpus.remove(["own"])
+    assert (record.sha256, record.duration_s) == (content_key(path), pytest.approx(24, abs=0.2))
+
+
+def test_a_video_that_was_only_touched_stays_open(client, library, world, tmp_path):
+    path = tmp_path / "own.mp4"
+    shutil.copy2(world.root / "tea.mp4", path)
+    entry = library.add(path)
+    library.index(entry)
+    os.utime(path)
+    assert client.get(f"/api/videos/{entry.id}/steps").status_code == 200
 
 
 def test_two_files_of_one_name(world, library, tmp_path):

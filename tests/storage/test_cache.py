@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hiero.errors import InputError
 from hiero.storage import cache
-from hiero.storage.cache import cache_folder, content_key, read_cached
+from hiero.storage.cache import cache_folder, cache_limit, content_key, read_cached, store_cached
+from hiero.storage.files import check_fits, load_arrays, save_arrays, write_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +32,7 @@ def old_file(tmp_path):
     path = tmp_path / "video.mp4"
     path.write_bytes(b"some content")
     os.utime(path, (1e9, 1e9))
+    time.sleep(2 * cache.MIN_AGE_S)
     return path
 
 
@@ -77,6 +87,20 @@ def test_the_key_of_a_file_that_is_written_meanwhile_is_not_kept(old_file, monke
     assert content_key(old_file) == sha256(old_file)
 
 
+@pytest.mark.parametrize("is_same_inode", [True, False])
+def test_a_file_replaced_with_the_same_size_and_time_has_its_own_key(tmp_path, old_file, is_same_inode):
+    """As `cp -p` and `rsync -t` do."""
+    other = tmp_path / "other.mp4"
+    other.write_bytes(b"more content")
+    os.utime(other, (1e9, 1e9))
+    content_key(old_file)
+    if is_same_inode:
+        shutil.copy2(other, old_file)
+    else:
+        other.replace(old_file)
+    assert content_key(old_file) == sha256(old_file)
+
+
 def test_two_contents_in_one_tick_of_the_clock(tmp_path):
     """The same size and the same modification time: a file that was just written may be written again."""
     path = tmp_path / "file"
@@ -85,10 +109,8 @@ def test_two_contents_in_one_tick_of_the_clock(tmp_path):
         assert content_key(path) == sha256(path)
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MemoryError, RuntimeError]
-)
-def test_whatever_is_wrong_with_a_cached_file(tmp_path, error):
+@pytest.mark.parametrize("error", [KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError])
+def test_a_malformed_file_is_removed(tmp_path, error):
     file = tmp_path / "cached"
     file.write_bytes(b"anything")
 
@@ -98,3 +120,107 @@ def test_whatever_is_wrong_with_a_cached_file(tmp_path, error):
     assert read_cached(file, read) is None
     assert not file.exists()
     assert read_cached(file, read) is None
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many open files"), MemoryError(), KeyboardInterrupt()])
+def test_a_file_that_could_not_be_read_is_kept(tmp_path, error):
+    file = tmp_path / "cached"
+    file.write_bytes(b"valid")
+
+    def read(_):
+        try:
+            raise error
+        except Exception:
+            raise InputError("cannot be read") from None
+
+    with suppress(KeyboardInterrupt):
+        assert read_cached(file, read) is None
+    assert file.read_bytes() == b"valid"
+
+
+def test_a_file_that_does_not_fit_into_memory_is_kept(tmp_path):
+    file = tmp_path / "cached"
+    file.write_bytes(b"valid")
+    assert read_cached(file, lambda _: check_fits(2**60, "its content")) is None
+    assert file.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_NOFILE")
+def test_too_many_open_files_cost_no_cached_array(tmp_path):
+    """Some libraries call this error another name."""
+    import resource
+
+    file = tmp_path / "cached.safetensors"
+    save_arrays(file, {"nodes": np.ones(3)})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+        with suppress(OSError):
+            while True:
+                opened.enter_context(Path(os.devnull).open())
+        assert read_cached(file, load_arrays) is None
+    assert read_cached(file, load_arrays) is not None
+
+
+def cached(kind, name, num_bytes=1000, age_days=0.0):
+    """A file of the cache that was last used some days ago."""
+    file = cache_folder(kind) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(bytes(num_bytes))
+    os.utime(file, (time.time() - 86_400 * age_days,) * 2)
+    return file
+
+
+def store():
+    """Store something of 1000 bytes; this is when the size of the cache is checked."""
+    file = cache_folder("nodes") / "stored"
+    assert store_cached(lambda: write_bytes(file, bytes(1000)))
+    return file
+
+
+def test_the_least_recently_used_files_make_room(monkeypatch):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "3 kB")
+    first, second = cached("features", "a", age_days=4), cached("speech", "b", age_days=3)
+    third, fourth = cached("known", "c", age_days=2), cached("nodes", "d", age_days=1)
+    assert read_cached(second, Path.read_bytes) is not None
+    stored = store()
+    assert [file.exists() for file in (first, second, third, fourth, stored)] == [False, True, False, True, True]
+
+
+def test_files_in_use_copies_of_videos_and_corrections_stay(monkeypatch, tmp_path):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "0")
+    kept = [
+        cached("features", "unfinished.partial", age_days=0.01),
+        cached("features", ".being-written.part"),
+        cached("remote", "key/kitchen.mp4", age_days=9),
+        cached("remote", "key/.kitchen.mp4.lock", age_days=9),
+        cached("../edits", "key.json", age_days=9),
+    ]
+    left_by_a_killed_process = cached("features", ".abandoned.part", age_days=1)
+    kept.append(store())
+    assert all(file.exists() for file in kept)
+    assert not left_by_a_killed_process.exists()
+
+
+def test_the_size_of_the_cache_is_not_checked_at_every_store(monkeypatch):
+    monkeypatch.setenv("HIERO_CACHE_MAX", "0")
+    store()
+    old = cached("nodes", "old", age_days=1)
+    store()
+    assert old.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"), [("", 20e9), ("5GB", 5e9), ("500 mb", 5e8), ("1.5G", 1.5e9), ("123", 123), ("0", 0)]
+)
+def test_sizes_of_the_cache(monkeypatch, text, num_bytes):
+    monkeypatch.setenv("HIERO_CACHE_MAX", text)
+    assert cache_limit() == num_bytes
+
+
+@pytest.mark.parametrize("text", ["lots", "-1", "5 GB of space", "GB", "nan", "1e9"])
+def test_a_size_that_is_none_is_an_error(monkeypatch, text):
+    monkeypatch.setenv("HIERO_CACHE_MAX", text)
+    with pytest.raises(InputError, match="HIERO_CACHE_MAX"):
+        cache_limit()
