@@ -92,7 +92,7 @@ def list_odd_names(folder: Path, rng: random.Random) -> None:
     _, library = _server(folder)
     digits = "0123456789²³¹①⑨٣५௧Ⅷ〇零½"
     names = ["".join(rng.choices(digits + "ab .-_", k=rng.randint(1, 8))) for _ in range(5)]
-    listed = open_library([str(entry.path) for entry in library.entries.values()], library.engines)
+    listed = open_library([str(entry.path) for entry in library.entries.values()], library.engine)
     for i, name in enumerate(names):
         shutil.copy(next(iter(library.entries.values())).path, folder / f"{i}.npy")
         listed.add(folder / f"{i}.npy", name)
@@ -154,7 +154,7 @@ def _server(_: Path) -> tuple[Any, Any]:
 
         folder = Path(tempfile.mkdtemp(prefix="hostile-server-"))
         np.save(folder / "v.npy", np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32))
-        library = open_library([str(folder / "v.npy")], {"raw": load("raw")})
+        library = open_library([str(folder / "v.npy")], load("raw"))
         client = TestClient(create_app(library), base_url="http://localhost", raise_server_exceptions=False)
         client.__enter__()
         _SERVERS.append((client, library))

@@ -135,7 +135,7 @@ def answer(route: Route) -> None:
     video = {"id": "day", "name": "day", "read": True, "edited": False, "playable": False, "pictures": False}
     documents: dict[str, Any] = {
         "api/me": {"name": "local", "role": "edit", "sign_in": False},
-        "api/server": {"models": ["raw"], "corpus": False, "words": True, "exports": ["csv"], "history": False},
+        "api/server": {"model": "raw", "corpus": False, "words": True, "exports": ["csv"], "history": False},
         "api/videos/day": {**video, "truth": False, "indexed": False, "duration_s": HOURS * 3600, "files": []},
         "api/videos/day/steps": long_hierarchy(),
         "api/videos/day/transcript": [],

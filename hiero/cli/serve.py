@@ -45,7 +45,7 @@ def serve(
     * `hiero serve`
     * `hiero serve kitchen.mp4`
     * `hiero serve corpus/ --open`
-    * `hiero serve videos/ --compare models/mine --truth steps.json`
+    * `hiero serve videos/ --truth steps.json`
     * `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy 127.0.0.1`
 
     Parameters
@@ -149,12 +149,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     uri = next(filter(is_corpus, what), None)
     if uri is not None and options.backbone == VideoOptions.backbone:
         options = with_model_of(hiero.Corpus(uri), options)
-    engines: dict[str, hiero.Engine] = {}
-    for model in [options.model, *(settings.compare or [])]:
-        engine = replace(options, model=model).load_engine()
-        # Two folders may have the same name: the second one is called by its full path.
-        engines.setdefault(engine.name if engine.name not in engines else model, engine)
-    library = open_library(list(what), engines, settings.truth, log, join, may_be_empty=settings.watch)
+    library = open_library(list(what), options.load_engine(), settings.truth, log, join, may_be_empty=settings.watch)
     if settings.index and library.corpus is None:
         raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
     library.cache, library.adds_to_corpus = options.cache, settings.index

@@ -17,7 +17,7 @@ class OpenVideos:
     """Recently used videos and their steps, in memory."""
 
     def __init__(self) -> None:
-        self._videos: OrderedDict[tuple[str, str], Video] = OrderedDict()  # by entry and model, last used last
+        self._videos: OrderedDict[str, Video] = OrderedDict()  # by entry, last used last
         self._hierarchies: WeakKeyDictionary[Video, dict[tuple[int, ...], Hierarchy]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -27,15 +27,15 @@ class OpenVideos:
         with self._lock:
             return sum(map(_num_bytes, self._videos.values()))
 
-    def find(self, id: str, model: str) -> Video | None:
+    def find(self, id: str) -> Video | None:
         with self._lock:
-            if (id, model) in self._videos:
-                self._videos.move_to_end((id, model))
-            return self._videos.get((id, model))
+            if id in self._videos:
+                self._videos.move_to_end(id)
+            return self._videos.get(id)
 
-    def add(self, id: str, model: str, video: Video) -> None:
+    def add(self, id: str, video: Video) -> None:
         with self._lock:
-            self._videos[id, model] = video
+            self._videos[id] = video
             while len(self._videos) > 1 and sum(map(_num_bytes, self._videos.values())) > MAX_OPEN_BYTES:
                 self._videos.popitem(last=False)
 

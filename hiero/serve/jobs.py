@@ -247,7 +247,7 @@ def run_job(library: Library, video: str, progress: ProgressCallback) -> None:
 
 def learn_names(library: Library, progress: ProgressCallback) -> None:
     """Learn from all named steps that users saved, and name the steps of the other videos with them."""
-    if not library.main_engine.has_text:
+    if not library.engine.has_text:
         raise InputError(NO_TEXT)
     entries = [entry for entry in list(library.entries.values()) if entry.is_read]
     corrected, others = [], []

@@ -64,9 +64,9 @@ class VideoFilter:
 
 @dataclass
 class Library:
-    """The entries of a server, the engines that process them, and their edits."""
+    """The entries of a server, the engine that processes them, and their edits."""
 
-    engines: dict[str, Engine]
+    engine: Engine
     entries: dict[str, Entry] = field(default_factory=dict)
     corpus: Corpus | None = None
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # annotated steps by name of the video
@@ -78,17 +78,9 @@ class Library:
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
     _by_name: dict[str, Entry] = field(default_factory=dict)
-    _read_locks: dict[tuple[str, str], threading.Lock] = field(default_factory=dict)
+    _read_locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
     _updates: WorkerPool = field(default_factory=lambda: WorkerPool(1))  # of the corpus
-
-    @property
-    def main_model(self) -> str:
-        return next(iter(self.engines))
-
-    @property
-    def main_engine(self) -> Engine:
-        return self.engines[self.main_model]
 
     def add(self, source: VideoInput, name: str | None = None) -> Entry:
         """Add a video: a file, or several that belong together."""
@@ -140,17 +132,17 @@ class Library:
         known = [entry for entry in entries if value(entry) is not None]
         return sorted(known, key=value, reverse=descending) + [entry for entry in entries if value(entry) is None]
 
-    def find_open(self, entry: Entry, model: str | None = None) -> Video | None:
+    def find_open(self, entry: Entry) -> Video | None:
         """A video that is in memory, or None if it must be read from its files."""
         if not entry.is_read:
             raise NotReadError(f"{entry.name} has not been processed yet; send POST /api/videos/{entry.id}/read first")
-        video = self.videos.find(entry.id, model or self.main_model)
+        video = self.videos.find(entry.id)
         return None if video is None or video.has_changed else video
 
-    def reopen(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
+    def reopen(self, entry: Entry, progress: ProgressCallback | None = None) -> Video:
         """Read a video that was processed before. If its content is another one, it must be processed first."""
         self.forget_changed(entry)
-        return self.find_open(entry, model) or self.read(entry, model, progress)
+        return self.find_open(entry) or self.read(entry, progress)
 
     def forget_changed(self, entry: Entry) -> None:
         """Forget that a video was processed if its files have been replaced since."""
@@ -163,28 +155,25 @@ class Library:
         entry = self.find_by_name(record.video)
         if entry is None:
             return True
-        if (video := self.videos.find(entry.id, self.main_model)) is not None and video.has_changed:
+        if (video := self.videos.find(entry.id)) is not None and video.has_changed:
             self.forget_changed(entry)
         return entry.key in (None, record.sha256)
 
-    def read(self, entry: Entry, model: str | None = None, progress: ProgressCallback | None = None) -> Video:
+    def read(self, entry: Entry, progress: ProgressCallback | None = None) -> Video:
         """Read a video, however long it takes. Concurrent calls wait for the first."""
-        model = model or self.main_model
-        if model not in self.engines:
-            raise NotFoundError(f"there is no model {model}; choose one of {', '.join(self.engines)}")
         with self._lock:
-            read_lock = self._read_locks.setdefault((entry.id, model), threading.Lock())
+            read_lock = self._read_locks.setdefault(entry.id, threading.Lock())
         with read_lock:
-            video = self.videos.find(entry.id, model)
+            video = self.videos.find(entry.id)
             if video is not None and not video.has_changed:  # another thread was first
                 return video
-            engine = engine_for(self.engines[model], entry.source)
+            engine = engine_for(self.engine, entry.source)
             video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
             video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
             key = entry.source.known_key()
             if video.has_changed:
                 raise InputError(f"{entry.name}: changed while it was read; process it again when it is complete")
-            self.videos.add(entry.id, model, video)
+            self.videos.add(entry.id, video)
             entry.was_read, entry.key, entry.duration_s = True, key, video.duration_s
             return video
 
@@ -196,8 +185,8 @@ class Library:
         return self.videos.steps(video, num_steps, labels)
 
     def set_prototypes(self, prototypes: StepPrototypes) -> None:
-        """Use learned prototypes in the main model from now on."""
-        self.main_engine.prototypes = prototypes
+        """Use learned prototypes from now on."""
+        self.engine.prototypes = prototypes
         self.videos.forget_steps()
 
     def index(self, entry: Entry, progress: ProgressCallback | None = None) -> None:
@@ -210,7 +199,7 @@ class Library:
         if self.corpus is not None and (is_indexed or self.adds_to_corpus):
             (progress or no_progress)(ProgressEvent("message", message="adding it to the search"))
             settings = IndexSettings(labels=self.labels)
-            add_video(self.corpus, self.main_engine, entry.source, lambda _: video, settings, entry.name)
+            add_video(self.corpus, self.engine, entry.source, lambda _: video, settings, entry.name)
             if self.edits.exists(entry):
                 self.update_corpus(entry)
         entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
@@ -256,7 +245,7 @@ class Library:
                 failed[entry.id] = f"{entry.name} is left out: {error}"
         if failed and len(described) < 2:
             raise InputError("; ".join(failed.values()))
-        report = build_report(described, title=title, model=self.main_model, min_label_score=MIN_LABEL_SCORE)
+        report = build_report(described, title=title, model=self.engine.name, min_label_score=MIN_LABEL_SCORE)
         return report, failed
 
     def update_corpus(self, entry: Entry, wait_s: float = SETTLE_S) -> None:
@@ -266,7 +255,7 @@ class Library:
     def _update_corpus(self, entry: Entry) -> None:
         """Only one thread does this. Errors are logged: the edits are saved."""
         record = self.find_record(entry)
-        if record is None and self.videos.find(entry.id, self.main_model) is None:
+        if record is None and self.videos.find(entry.id) is None:
             return  # nobody sees its steps, and to read it could take minutes
         try:
             steps = self.current_steps(entry)
@@ -286,14 +275,14 @@ def finest_names(hierarchy: Hierarchy) -> tuple[str, ...]:
 
 def open_library(
     sources: list[str],
-    engines: dict[str, Engine],
+    engine: Engine,
     annotations: Path | None = None,
     log: Callable[[str], None] = lambda _: None,
     join: bool | None = None,
     may_be_empty: bool = False,
 ) -> Library:
     """Open the library of a server. Remote files are listed but not downloaded."""
-    library = Library(engines)
+    library = Library(engine)
     # The corpus comes first: its videos keep their names, and other files with the same name get a number.
     for source in filter(is_corpus, sources):
         _add_corpus(library, source, log)
@@ -317,7 +306,7 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     if library.corpus is not None:
         raise InputError(f"{uri}: only one corpus can be served at a time")
     library.corpus = Corpus(uri, wait_s=CORPUS_WAIT_S)
-    library.corpus.check_model(library.main_engine)
+    library.corpus.check_model(library.engine)
     names = library.corpus.step_names()
     for record in library.corpus.videos():
         if missing := record.source.missing_paths:

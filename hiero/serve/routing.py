@@ -122,11 +122,11 @@ class RequestContext:
         if getattr(self.request.state, "has_left", False):
             raise ClientDisconnect
 
-    async def open_video(self, entry: Entry, model: str | None = None) -> Video:
+    async def open_video(self, entry: Entry) -> Video:
         """Open a video that was processed before, from memory or in a thread from its files."""
-        if (video := self.library.find_open(entry, model)) is not None:
+        if (video := self.library.find_open(entry)) is not None:
             return video
-        return await self.run(lambda: self.library.reopen(entry, model, self.check_client), READS)
+        return await self.run(lambda: self.library.reopen(entry, self.check_client), READS)
 
     def record(self, action: str, subject: str, detail: str = "") -> None:
         """Add a change by the user to the audit log."""

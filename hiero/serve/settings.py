@@ -30,8 +30,6 @@ class ServerSettings:
         Address to listen on. 0.0.0.0 listens on all networks.
     port
         Port to listen on. 0 chooses a free one.
-    compare
-        Another model whose steps are shown in extra rows. Repeatable.
     truth
         Annotations in the format of `hiero eval own`, shown in an extra row.
     labels
@@ -74,7 +72,6 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: Annotated[int, Parameter(alias="-p")] = 8400
-    compare: Repeated = None
     truth: Path | None = None
     labels: Path | None = None
     token: str | None = None

@@ -56,13 +56,13 @@ Filter = Annotated[VideoFilter, Depends(_parse_filter)]
 
 @view.get("/api/server")
 async def server(context: Context) -> dict[str, Any]:
-    """Version, models and features of the server."""
+    """Version, model and features of the server."""
     library = context.library
     return {
         "version": hiero.__version__,
-        "models": list(library.engines),
+        "model": library.engine.name,
         "corpus": library.corpus is not None,
-        "words": library.main_engine.has_text,
+        "words": library.engine.has_text,
         "search_threshold": ANSWER_THRESHOLD,  # less probable hits are probably wrong
         "exports": exporter_names(),
         "uploads": context.services.settings.upload is not None,
@@ -121,10 +121,10 @@ async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
 
 
 @view.get("/api/videos/{id}/steps", responses=ERRORS)
-async def steps(context: Context, entry: FoundEntry, k: StepCounts = None, model: str | None = None) -> dict[str, Any]:
+async def steps(context: Context, entry: FoundEntry, k: StepCounts = None) -> dict[str, Any]:
     """The hierarchy of steps of a video, coarse to fine, with at most 1000 steps per level."""
     pool = cutting_pool(k)
-    video = await context.open_video(entry, model)
+    video = await context.open_video(entry)
     hierarchy = await _find_steps(context, video, k, pool)
     hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())  # speech has its own route
     return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
@@ -169,7 +169,7 @@ async def truth(context: Context, entry: FoundEntry) -> list[dict[str, Any]]:
 async def picture(context: Context, entry: FoundEntry, t: Seconds) -> Response:
     """A thumbnail of a moment. One frame of its file is read if the video is not open."""
     library = context.library
-    if entry.is_video and library.videos.find(entry.id, library.main_model) is None:
+    if entry.is_video and library.videos.find(entry.id) is None:
         thumbnail: bytes | None = await context.run(lambda: _read_picture(entry, t), routing.READS)
     else:
         thumbnail = (await context.open_video(entry)).source.thumbnail_at(t)
@@ -224,7 +224,7 @@ async def search(context: Context, q: Text, n: NumResults = 20, level: LevelNumb
     library, corpus = context.library, _require_corpus(context.library)
 
     def find() -> list[dict[str, Any]]:
-        return _hits_to_dicts(library, corpus, corpus.search_text(library.main_engine, q, n, level=level))
+        return _hits_to_dicts(library, corpus, corpus.search_text(library.engine, q, n, level=level))
 
     return await context.run(find)
 

@@ -259,7 +259,7 @@ def empty(world, tmp_path, monkeypatch):
     (home / "clips").mkdir(parents=True)
     write_scenes(home / "clips" / "walk.mp4", [1, 2], 2)
     monkeypatch.setenv("HOME", str(home))
-    library = Library({"raw": world.engine})
+    library = Library(world.engine)
     settings = ServerSettings(upload=tmp_path / "videos", choose_folders=True)
     settings.upload.mkdir()
     with run_server(library, create_app(library, settings)) as server:

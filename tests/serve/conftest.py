@@ -89,14 +89,12 @@ def world(tmp_path_factory):
             {"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])
         ]
         (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
-        second = load(root / "model", device="cpu")
-        yield SimpleNamespace(root=root, engine=engine, second_engine=second, corpus=corpus, videos=videos)
+        yield SimpleNamespace(root=root, engine=engine, corpus=corpus, videos=videos)
 
 
 @pytest.fixture
 def library(world):
-    engines = {"raw": world.engine, "model": world.second_engine}
-    library = open_library([str(world.root / "corpus")], engines, world.root / "truth.json")
+    library = open_library([str(world.root / "corpus")], world.engine, world.root / "truth.json")
     library.add(world.root / "new.mp4")
     yield library
     for entry in library.entries.values():

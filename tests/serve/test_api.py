@@ -50,7 +50,7 @@ def tea(library):
 
 def test_videos_and_their_steps(client, tea):
     assert {video["name"] for video in client.get("/api/videos").json()["videos"]} == {"tea", "bike", "new"}
-    assert client.get("/api/server").json()["models"] == ["raw", "model"]
+    assert client.get("/api/server").json()["model"] == "raw"
     assert 0 < client.get("/api/server").json()["search_threshold"] < 1
     video = client.get(f"/api/videos/{tea}").json()
     assert (video["playable"], video["pictures"], video["truth"]) == (True, True, True)
@@ -61,8 +61,6 @@ def test_videos_and_their_steps(client, tea):
     assert [len(level["steps"]) for level in recut["levels"]] == [2, 5]
     starts = [step["start_s"] for step in recut["levels"][1]["steps"]]
     np.testing.assert_allclose(starts, [0, 6, 12, 18, 24], atol=1.1)
-    other = client.get(f"/api/videos/{tea}/steps?k=4&model=model").json()
-    assert other["model"] == "model"
     assert client.get(f"/api/videos/{tea}/truth").json()[1]["text"] == "scene 1"
     assert client.get(f"/api/videos/{tea}/transcript").json() == []
     assert client.get(f"/api/videos/{tea}").json()["read"]
@@ -264,7 +262,7 @@ def test_answers_use_names_that_people_gave(client, tea):
 def test_questions_after_an_edit_reuse_what_was_computed_before(client, tea, library):
     entry, searched = library.find(tea), []
     video = replace(library.read(entry), _known_spans=None, _store_spans=searched.append)
-    library.videos.add(tea, library.main_model, video)
+    library.videos.add(tea, video)
     steps = client.get(f"/api/videos/{tea}/steps?k=2,4").json()
     for label in ("flox the wemble", "wemble the flox"):
         steps["levels"][1]["steps"][2]["label"] = label
@@ -335,7 +333,7 @@ def test_a_moved_video_keeps_its_edits(client, library, tea, world, tmp_path):
     steps["levels"][0]["steps"][0]["label"] = "flox the wemble"
     client.put(f"/api/videos/{tea}/edits", json=steps)
     shutil.copy(world.videos[0], tmp_path / "moved.mp4")
-    second = open_library([str(tmp_path / "moved.mp4")], library.engines)
+    second = open_library([str(tmp_path / "moved.mp4")], library.engine)
     with TestClient(create_app(second), base_url="http://localhost") as moved:
         (entry,) = second.entries.values()
         second.index(entry)
@@ -422,7 +420,7 @@ def test_only_a_job_reads_a_video(client, library):
 
 def test_a_picture_reads_one_frame(client, library, monkeypatch):
     """Cards show videos that nobody has opened: whether they are processed or not, nothing else of them is read."""
-    monkeypatch.setattr(type(library.main_engine), "read", lambda *_, **__: pytest.fail("the whole video was read"))
+    monkeypatch.setattr(type(library.engine), "read", lambda *_, **__: pytest.fail("the whole video was read"))
     for name in ("new", "tea"):
         picture = client.get(f"/api/videos/{library.find_by_name(name).id}/picture?t=3")
         assert picture.content[:2] == b"\xff\xd8"
@@ -477,7 +475,7 @@ def test_a_corpus_of_another_model(world):
     from hiero.engine import load
 
     with pytest.raises(InputError, match="indexed with the model raw, not"):
-        open_library([str(world.root / "corpus")], {"model": load(world.root / "model", device="cpu")})
+        open_library([str(world.root / "corpus")], load(world.root / "model", device="cpu"))
 
 
 def last_event(job):
@@ -618,7 +616,7 @@ def test_more_steps_than_there_can_be(client, tea, library):
     assert client.post(f"/api/videos/{tea}/label?k=99999", json={"labels": ["a"]}).status_code == 400
     assert client.get(f"/api/videos/{tea}/steps?k={num}").json()["max_steps"] == num
     hours = np.random.default_rng(0).normal(size=(3 * MAX_STEPS, 4)).astype(np.float32)
-    library.videos.add(tea, library.main_model, replace(video, nodes=hours))
+    library.videos.add(tea, replace(video, nodes=hours))
     assert f"at most {MAX_STEPS} steps" in client.get(f"/api/videos/{tea}/steps?k={MAX_STEPS + 1}").json()["error"]
 
 
@@ -683,7 +681,7 @@ def test_queries_that_are_no_text(library, tea, value):
             f"/api/search/like?t=1&video={value}",
             f"/api/videos/{value}",
             f"/api/videos/{tea}/export/{value}",
-            f"/api/videos/{tea}/steps?model={value}",
+            f"/api/videos/{tea}/steps?k={value}",
             f"/api/jobs/{value}",
             f"/{value}",
         ):
@@ -737,7 +735,7 @@ def test_uploads_are_there_after_a_restart(library, world, tmp_path):
         id = client.post("/api/upload", params={"name": "kept.mp4"}, content=content).json()["id"]
     (tmp_path / ".hidden.mp4").write_bytes(content)
     (tmp_path / "kept.mp4.hiero.json").write_text("{}")
-    second = open_library([str(world.root / "corpus")], library.engines)
+    second = open_library([str(world.root / "corpus")], library.engine)
     with TestClient(create_app(second, settings), base_url="http://localhost") as client:
         assert {video["id"]: video["name"] for video in client.get("/api/videos").json()["videos"]}[id] == "kept"
         assert len(second.entries) == 3
@@ -797,7 +795,7 @@ def test_odd_annotations_are_refused_at_the_start(world, tmp_path, content, mess
     file = tmp_path / "odd truth.json"
     file.write_text(content)
     with pytest.raises(InputError, match=r"odd truth\.json") as error:
-        open_library([str(world.root / "corpus")], {"raw": world.engine}, file)
+        open_library([str(world.root / "corpus")], world.engine, file)
     assert message in str(error.value)
 
 
@@ -821,7 +819,7 @@ def test_many_clients_at_a_time(client, tea):
 
 
 def test_what_can_be_opened(world, tmp_path):
-    engines = {"raw": world.engine}
+    engines = world.engine
     library = open_library([str(world.root / "corpus"), str(world.root / "new.mp4")], engines)
     assert {entry.name for entry in library.entries.values()} == {"tea", "bike", "new"}
     for source, message in (
@@ -840,7 +838,7 @@ def test_files_that_are_one_video(world, tmp_path):
 
     paths = [write_scenes(tmp_path / "GX010001.MP4", [0, 1], 3), write_scenes(tmp_path / "GX020001.MP4", [2], 4)]
     lines = []
-    library = open_library([str(tmp_path)], {"raw": world.engine}, log=lines.append)
+    library = open_library([str(tmp_path)], world.engine, log=lines.append)
     assert "read as one video" in lines[0]
     (entry,) = library.entries.values()
     with TestClient(create_app(library), base_url="http://localhost") as client:
@@ -863,7 +861,7 @@ def test_files_that_are_one_video(world, tmp_path):
         assert client.get(f"/api/videos/{entry.id}/picture?t=8").content[:2] == b"\xff\xd8"
         assert "GX020001.MP4" in client.get(f"/api/videos/{entry.id}/export/edl").text
         assert client.get(f"/api/videos/{entry.id}/ask?q=pour the tea").status_code == 200
-    assert len(open_library([str(tmp_path)], {"raw": world.engine}, join=False).entries) == 2
+    assert len(open_library([str(tmp_path)], world.engine, join=False).entries) == 2
 
 
 def test_the_api_is_what_its_document_says(library):

@@ -18,7 +18,7 @@ from hiero.serve.app import create_app
 def client(library):
     with TestClient(create_app(library), base_url="http://localhost") as client:
         yield client
-    library.main_engine.prototypes = None
+    library.engine.prototypes = None
 
 
 def learn(client):

@@ -22,7 +22,7 @@ def test_a_video_of_another_server(world, tmp_path):
     with file_server() as origin:
         address = origin.put("/films/tea.mp4", content) + "?signature=secret"
         assert not is_corpus(address)
-        library = open_library([address], {"raw": world.engine})
+        library = open_library([address], world.engine)
         (entry,) = library.entries.values()
         assert not entry.path.exists()  # listed, not brought
         with TestClient(create_app(library, state=State(tmp_path)), base_url="http://localhost") as client:
@@ -44,7 +44,7 @@ def test_videos_that_arrive(world, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "SCAN_EVERY_S", 0.1)
     folder = tmp_path / "share"
     folder.mkdir()
-    library = open_library([str(folder)], {"raw": world.engine}, may_be_empty=True)
+    library = open_library([str(folder)], world.engine, may_be_empty=True)
     app = create_app(library, watcher=ArrivalWatcher([folder]))
     with TestClient(app, base_url="http://localhost") as client:
         shutil.copy(world.videos[0], folder / "tea.mp4")

@@ -10,7 +10,7 @@ interface Versioned { body: any; version: string | null }
 /** An error response; the version is the current one of the document. */
 interface ServerError extends Error { status: number; version: string | null }
 interface Server {
-  version: string; models: string[]; corpus: boolean; words: boolean; search_threshold: number;
+  version: string; model: string; corpus: boolean; words: boolean; search_threshold: number;
   exports: string[]; uploads: boolean; folders: boolean; history: boolean;
 }
 interface User { name: string; role: "view" | "edit" | "admin"; sign_in: boolean }
@@ -59,7 +59,7 @@ interface Chapter { entry: StepEntry; title: string; chain: string[]; children: 
 /** An activity that is done more than once. */
 interface Repeated { activity: number; steps: Step[]; seconds: number; name: string | null }
 interface Utterance extends Span { text: string }
-/** A row of the timeline that is not a level: speech, annotations, or the steps of another model. */
+/** A row of the timeline that is not a level: speech, or annotations. */
 interface ExtraRow { name: string; kind: string; steps: (Span & { text: string; thread?: number })[] }
 
 // Questions and answers

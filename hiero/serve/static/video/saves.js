@@ -3,30 +3,24 @@
 // edited the video.
 import { changeOptions, fetchJson, getJson } from "../api.js";
 import { $, h } from "../dom.js";
-import { stepTitle } from "../format.js";
 import { withErrors } from "../shell.js";
-import { store } from "../store.js";
 import { t } from "../texts.js";
 import { mergeSpeech } from "./steps.js";
 
 /** The edited steps with their version, or else the steps that were found, with the version null. @param {string} id */
 export async function fetchSteps(id) {
-  const { edited, truth } = await getJson(`videos/${id}`), models = (store.server?.models ?? []).slice(1);
+  const { edited, truth } = await getJson(`videos/${id}`);
   /** @type {{ body: Hierarchy, version: string | null }} */
   const { body: hierarchy, version } = await fetchJson(`videos/${id}/${edited ? "edits" : "steps"}`);
-  const [speech, annotated, ...others] = await Promise.all([
+  const [speech, annotated] = await Promise.all([
     getJson(`videos/${id}/transcript`), truth ? getJson(`videos/${id}/truth`) : [],
-    ...models.map(model => getJson(`videos/${id}/steps?model=${encodeURIComponent(model)}`)),
   ]);
   /** @type {ExtraRow[]} */
   const extraRows = [];
   if (speech.length) extraRows.push({ name: t("row.speech"), kind: "speech", steps: mergeSpeech(speech, hierarchy.duration_s) });
   if (annotated.length) extraRows.push({ name: t("row.annotated"), kind: "truth", steps: annotated.map((/** @type {any} */ step, /** @type {number} */ thread) => ({ ...step, thread })) });
-  others.forEach((other, i) => extraRows.push({ name: models[i], kind: "model", steps: finestOf(other) }));
   return { hierarchy, version: edited ? version : null, extraRows };
 }
-
-const finestOf = (/** @type {Hierarchy} */ { levels }) => levels[levels.length - 1].steps.map((step, index) => ({ ...step, text: stepTitle(step, index + 1) }));
 
 export class Saves {
   id = "";
