@@ -84,7 +84,7 @@ class Clock:
         return self.start_s + (index + 0.5) * self.stride / self.fps
 
     def index(self, time_s: float) -> int:
-        """The segment that contains a time, edge_s(index) ≤ time_s < edge_s(index + 1); negative before the start."""
+        """The segment that contains a time; negative before the start."""
         index = math.floor((time_s - self.start_s) * self.fps / self.stride)  # rounding moves it by at most one
         return index + (self.edge_s(index + 1) <= time_s) - (self.edge_s(index) > time_s)
 
