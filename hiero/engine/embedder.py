@@ -208,8 +208,8 @@ class Embedder:
 
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
-            missing = f"the text encoder {self._encoder_name}, which is not in its folder"
-            raise InputError(f"{self.name} was trained with {missing}. Texts cannot be used without it.")
+            missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"
+            raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
     @property

@@ -18,7 +18,7 @@ from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
-from hiero.text.encoders import encode_texts, load_text_encoder
+from hiero.text.encoders import encode_texts, is_found_by_name, load_text_encoder
 from hiero.training.hiero_training import Capture, HieroTraining
 from hiero.training.loop import RunOptions, start_run
 
@@ -64,6 +64,10 @@ def train_from_files(
 
     windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
     text_vectors = validation_vectors = text_encoder = None
+    if text_config.mode != "frozen" or not is_found_by_name(text_config.encoder):  # it is saved with the model
+        torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
+        text_encoder = load_text_encoder(text_config)
+        text_size = text_encoder.size
     if text_config.mode == "frozen":
         num_texts = len(windows.texts) + (len(validation_windows.texts) if validation_windows else 0)
         with options.display.texts(num_texts) as progress:
@@ -72,10 +76,6 @@ def train_from_files(
             if validation_windows:
                 validation_vectors = encode(validation_windows.texts, text_config.encoder)
         text_size = text_vectors.shape[1]
-    else:
-        torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
-        text_encoder = load_text_encoder(text_config)
-        text_size = text_encoder.size
     training = HieroTraining(
         build_config(values, features, text_size),
         windows,

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from hiero.config import RunConfig
 from hiero.errors import InputError
-from hiero.storage.files import load_tensors, parse_json, save_tensors
+from hiero.storage.files import load_metadata, load_tensors, parse_json, save_tensors
 from hiero.training.fabric import make_fabric
 from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
@@ -395,14 +395,11 @@ def _select(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The metadata of a saved state."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "pt") as file:
-            metadata: dict[str, Any] = parse_json((file.metadata() or {}).get("hiero", "{}"))
-    except (SafetensorError, ValueError) as error:
+        state: dict[str, Any] = parse_json(load_metadata(path).get("hiero", "{}"))
+    except ValueError as error:  # InputError is one, too
         raise InputError(f"{path}: damaged or cut short ({error})") from error
-    return metadata
+    return state
 
 
 def config_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
