@@ -113,7 +113,7 @@ def egomcq(
     questions: Path,
     model: Model,
     backbone: TextBackbone = "default",
-    context: int = 4,
+    context: int | None = None,
     batch_size: int = 2048,
     device: Device = "auto",
     report: ReportOptions = ReportOptions(),
@@ -132,24 +132,28 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Segments added on each side of a clip (Δ in the paper).
+        Segments added on each side of a clip (Δ in the paper). Defaults to 4 with a model; raw features
+        have no context.
     batch_size
         Clips per forward pass.
     """
     from hiero.data.stores import FeatureStore
-    from hiero.evaluation.egomcq import KINDS, evaluate_egomcq, read_questions
+    from hiero.evaluation.egomcq import DEFAULT_CONTEXT, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
     engine = hiero.load(model, backbone=backbone, device=device)
+    is_raw = engine.folder is None
+    if is_raw and context is not None:
+        raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
+    context = DEFAULT_CONTEXT if context is None and not is_raw else context
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
-            engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
+            engine, FeatureStore(store), parsed, context or 0, batch_size, lambda num_clips: advance("", num_clips)
         )
-    name = "raw" if engine.folder is None else "HiERO"
-    summary = {name: {kind: table.rows[0].scores[kind] for kind in KINDS.values()}}
+    summary = {"raw" if is_raw else "HiERO": table.rows[0].scores}
     report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
 
 

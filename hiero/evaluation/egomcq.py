@@ -22,6 +22,7 @@ from hiero.storage.files import read_json
 from hiero.vectors import unit_vectors
 
 KINDS = {1: "inter", 2: "intra"}
+DEFAULT_CONTEXT = 4  # Δ of the paper
 Clip = tuple[str, float, float]
 """(video, start_s, end_s)."""
 
@@ -57,7 +58,7 @@ def evaluate_egomcq(
     engine: Engine,
     store: FeatureStore,
     questions: list[Question],
-    context: int = 4,
+    context: int = DEFAULT_CONTEXT,
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Table, list[str]]:
@@ -82,7 +83,8 @@ def evaluate_egomcq(
             correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
             answers[kind] = correct, np.array([video_index[q.video] for q in group])
     row = bootstrap_row(engine.name, accuracy_by_kind(answers), len(video_index))
-    note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
+    seen = "features of the clips alone" if engine.model is None else f"Δ = {context}"
+    note = f"{len(answerable)} of {len(questions)} questions, {seen}; {len(missing)} videos without features."
     return Table("EgoMCQ, accuracy (%)", [row], [note]), missing
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hiero.config import TextConfig, TrainConfig, override, read_preset
+from hiero.config import TextConfig, TrainConfig, read_preset
 from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
@@ -20,7 +20,7 @@ from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
 from hiero.text.encoders import encode_texts, is_found_by_name, load_text_encoder
 from hiero.training.hiero_training import Capture, HieroTraining
-from hiero.training.loop import RunOptions, start_run
+from hiero.training.loop import RunOptions, apply_settings, start_run
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0
@@ -55,9 +55,10 @@ def train_from_files(
     preset_values = read_preset(preset)
     if folder is not None:
         preset_values["model"] = (folder.networks or (folder.config,))[0].to_dict()
-    values = override(preset_values, [*speech_settings(narrations, options.speech_window_s), *settings])
     fabric, display = start_run(out, options)
     options = replace(options, display=display)
+    settings = [*speech_settings(narrations, options.speech_window_s), *settings]
+    values = apply_settings(preset_values, settings, TrainConfig, display.log)
     text_config = _text_config(values, preset)
     # This reports wrong settings before any work.
     build_config(values, features, values.get("model", {}).get("text_size", 1))

@@ -62,6 +62,7 @@ def test_raw_features_with_words_of_their_own(tmp_path, store):
     raw = SimpleNamespace(model=None, has_text=True, name="raw", encode=encode)
     table, _ = evaluate_egomcq(raw, store, questions)
     assert set(table.rows[0].scores) == {"inter", "intra"}
+    assert "Δ" not in table.notes[0]
     video, start_s, end_s = questions[0].choices[0]
     (vector,) = embed_clips(raw, store, [(video, start_s, end_s)], 4)
     window = context_window(store.num_segments(video), CLOCK, start_s, end_s, 0)
