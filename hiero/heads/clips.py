@@ -104,14 +104,17 @@ def read_clips(
     groups: Path | None = None,
     only: Sequence[str] | None = None,
     exclude: Collection[str] = (),
+    *,
+    queries: bool = False,
 ) -> Clips:
     """Read the clips of an annotation file whose videos have features in a folder.
 
-    `only` and `exclude` select clips by name; `only` also accepts names of videos.
+    `only` and `exclude` select clips by name; `only` also accepts names of videos. The texts of steps in
+    goalstep_{train,val}.json are their categories or, with `queries`, their descriptions.
     """
     files = features_by_name(features)
     group_members = {} if groups is None else goalstep.read_groups(groups)
-    annotated, own_layout = _read_annotations(annotations)
+    annotated, own_layout = _read_annotations(annotations, queries)
     clips, missing, warnings = [], [], []
     if only is not None:
         unknown = sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})
@@ -139,14 +142,16 @@ def read_clips(
     return out
 
 
-def _read_annotations(path: Path) -> tuple[list[tuple[str, AnnotatedVideo]], dict[str, AnnotatedVideo] | None]:
+def _read_annotations(
+    path: Path, queries: bool
+) -> tuple[list[tuple[str, AnnotatedVideo]], dict[str, AnnotatedVideo] | None]:
     """Clips by name, and for hiero's own layout also the annotations by video. The content decides the layout."""
     content = read_json(path)
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
         own = {video.video: video for video in own_videos.read_annotations(path)}
         return list(own.items()), own
-    if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
+    if queries or (videos and isinstance(videos[0], dict) and "clips" in videos[0]):
         return goalstep.read_queries(path), None
     return [(video.video, video) for video in goalstep.read_steps(path)], None
 

@@ -320,5 +320,6 @@ def test_the_official_layouts(tmp_path):
     assert clips.first_s(0) <= video["clips"][0]["video_start_sec"] + 1
     goalstep = json.loads((SHARED / "goalstep_valid.json").read_text())["videos"][0]
     np.save(tmp_path / "features" / f"{goalstep['video_uid']}.npy", np.zeros((12000, 4), dtype=np.float32))
-    steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0))
-    assert steps.clips[0].truth[0].text == goalstep["segments"][0]["step_category"]
+    for queries, key in ((False, "step_category"), (True, "step_description")):
+        steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0), queries=queries)
+        assert steps.clips[0].truth[0].text == goalstep["segments"][0][key]
