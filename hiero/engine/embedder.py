@@ -178,6 +178,8 @@ class Embedder:
                 raise InputError(NO_TEXT)
             vectors = _encode_with_backbone(self.backbone, self.user_checkpoint, texts)
             return vectors, vectors
+        if not texts:
+            return np.zeros((0, self.folder.config.text_size)), np.zeros((0, self.folder.config.embedding_size))
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
             needed = f"{self.folder.config.text_size}-d texts"

@@ -53,4 +53,6 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     ]
     report = run([*arguments, "--taxonomy", tmp_path / "more.txt", *options], tmp_path / "5.json")
     assert "4 labels" in report.tables[0].title
-    assert "instead of the paper's 514" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "instead of the paper's 514" in printed
+    assert printed.count("add --taxonomy") == 1  # not where it is given

@@ -266,6 +266,9 @@ def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
         assert clips.features(0)[[0, 10, 19], 0].tolist() == [90, 100, 109]
         np.testing.assert_allclose(clips.spans(0), [[10, 20]])
     assert clips.clips[0].own_file
+    np.save(tmp_path / "v" / "v.npy", rows[:105])  # ends 15 s after the clip begins
+    warnings = read_clips(tmp_path / "v", tmp_path / "nlq.json", SECONDS).warnings
+    assert [warning.split(":")[0] for warning in warnings] == ["v"]
 
 
 def test_every_reading_gives_the_same_numbers(tmp_path):
