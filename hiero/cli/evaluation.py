@@ -131,8 +131,7 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Segments added on each side of a clip (Δ in the paper). Defaults to 4 with a model; raw features
-        have no context.
+        Segments added on each side of a clip (Δ) for a model. Defaults to 4.
     batch_size
         Clips per forward pass.
     """
