@@ -1,7 +1,7 @@
 """Real training: HiERO on 58 hours of egocentric cooking (CaptainCook4D features), held out by
 recording and by recipe.
 
-    python -m benchmarks.captaincook4d prepare WORK [--source ../shared/captaincook4d]
+    python -m benchmarks.captaincook4d prepare WORK [--source DATA]
         stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK
@@ -37,6 +37,7 @@ from benchmarks.captaincook4d_data import (
     KINDS,
     PARTS,
     export,
+    find_source,
     prepare,
     presence_statistics,
     read_annotations,
@@ -370,11 +371,11 @@ def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str,
     return predicted, statistics, present
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "words"])
     parser.add_argument("work", type=Path)
-    parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
+    parser.add_argument("--source", type=Path, help="by default the one that was prepared")
     parser.add_argument("--kinds", nargs="+", default=["k400", "omnivore", "omnivore-b"], choices=list(KINDS))
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=3, help="how many; with `one`, which")
@@ -389,11 +390,14 @@ def main() -> None:
     parser.add_argument(
         "--dev-model", type=Path, help="for `words`: one trained without the development recordings too"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    needed = {"own": ["models"], "words": ["model", "dev_model"]}.get(args.what, [])
+    if missing := [f"--{name.replace('_', '-')}" for name in needed if getattr(args, name) is None]:
+        parser.error(f"{args.what} needs {' and '.join(missing)}")
     if args.what == "prepare":
-        prepare(args.work, args.source)
+        prepare(args.work, find_source(args.work, args.source))
     elif args.what == "export":
-        export(args.work, args.source, args.kinds, args.part)
+        export(args.work, find_source(args.work, args.source), args.kinds, args.part)
     elif args.what == "own":
         own(args.work, args.models, args.kinds, args.device)
     elif args.what == "train":

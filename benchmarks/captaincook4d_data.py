@@ -29,6 +29,8 @@ from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.text.encoders import encode_texts
 
+DEFAULT_SOURCE = Path("../shared/captaincook4d")
+SOURCE_FILE = "source.txt"  # in WORK: the folder that `prepare` read
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
 KINDS |= {
@@ -48,6 +50,15 @@ MAX_QUANTILE_SIZE = 16_000_000  # numbers that torch.quantile takes
 def share(text: str) -> float:
     """A number in [0, 1) that is always the same for a name."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def find_source(work: Path, source: Path | None) -> Path:
+    """The folder of the recordings: as given, as `prepare` was given it, or the default."""
+    noted = work / SOURCE_FILE
+    source = source or (Path(noted.read_text()) if noted.is_file() else DEFAULT_SOURCE)
+    if not (source / "annotations.json").is_file():
+        raise SystemExit(f"{source}: holds no annotations.json; name the folder of CaptainCook4D: --source DATA")
+    return source
 
 
 def read_annotations(folder: Path) -> dict:
@@ -156,6 +167,7 @@ def prepare(work: Path, source: Path) -> None:
     """Write what can be copied to another machine: compressed features, annotations, text vectors."""
     annotations = read_annotations(source)
     work.mkdir(parents=True, exist_ok=True)
+    (work / SOURCE_FILE).write_text(str(source.resolve()))
     (work / "annotations.json").write_text(json.dumps(annotations))
     save_tensors(work / "omnivore-b.safetensors", to_compressed(load_tensors(source / "omnivore_pca384.safetensors")))
     for kind in COMPONENTS:
@@ -229,6 +241,8 @@ def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
     """Write files as `hiero eval own` takes them: OWN/KIND/RECORDING.npy, OWN/annotations.json, and
     lists of each part.
     """
+    if unknown := sorted(set(kinds) - {*COMPONENTS, "omnivore-b"}):
+        raise SystemExit(f"--kinds {unknown[0]} cannot be exported; choose from {', '.join(COMPONENTS)}, omnivore-b")
     annotations = read_annotations(source)
     own = work / "own"
     for kind in kinds:

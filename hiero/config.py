@@ -267,6 +267,8 @@ class RunConfig(Config):
         super().__post_init__()
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed must be between 0 and 2³¹, got {self.seed}")
+        if not 0 <= self.warmup_epochs <= self.epochs:
+            raise InputError(f"warmup_epochs must be between 0 and epochs ({self.epochs}), got {self.warmup_epochs:g}")
 
 
 @dataclass(frozen=True)

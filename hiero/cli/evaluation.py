@@ -15,13 +15,12 @@ from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, pars
 from hiero.cli.tables import ReportOptions
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
-from hiero.types import Clock
+from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import AnnotatedVideo, Case
     from hiero.evaluation.protocols import Protocol
 
-NUM_CHOICES = 5  # clips per question of EgoMCQ
 NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
 MIN_RUN_NODES = 5  # shorter runs of a thread count as background in Goal-Step
 
@@ -113,7 +112,7 @@ def egomcq(
     questions: Path,
     model: Model,
     backbone: TextBackbone = "default",
-    context: int = 4,
+    context: int | None = None,
     batch_size: int = 2048,
     device: Device = "auto",
     report: ReportOptions = ReportOptions(),
@@ -132,24 +131,27 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Segments added on each side of a clip (Δ in the paper).
+        Segments added on each side of a clip (Δ) for a model. Defaults to 4.
     batch_size
         Clips per forward pass.
     """
     from hiero.data.stores import FeatureStore
-    from hiero.evaluation.egomcq import KINDS, evaluate_egomcq, read_questions
+    from hiero.evaluation.egomcq import DEFAULT_CONTEXT, NUM_CHOICES, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
 
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
     engine = hiero.load(model, backbone=backbone, device=device)
+    is_raw = engine.folder is None
+    if is_raw and context is not None:
+        raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
+    context = DEFAULT_CONTEXT if context is None and not is_raw else context
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
-            engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
+            engine, FeatureStore(store), parsed, context or 0, batch_size, lambda num_clips: advance("", num_clips)
         )
-    name = "raw" if engine.folder is None else "HiERO"
-    summary = {name: {kind: table.rows[0].scores[kind] for kind in KINDS.values()}}
+    summary = {"raw" if is_raw else "HiERO": table.rows[0].scores}
     report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
 
 
@@ -207,17 +209,23 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
 
     * `hiero eval egoprocel --annotations annotations/ --features features/ --videos videos/ --model hiero-egovlp/`
     """
-    from hiero.evaluation.egoprocel import evaluate_egoprocel, summarise
-    from hiero.evaluation.egoprocel_data import find_egoprocel_videos
+    from hiero.evaluation.egoprocel import check_lengths, evaluate_egoprocel, summarise
+    from hiero.evaluation.egoprocel_data import NO_FEATURES, NO_RATE, find_egoprocel_videos
     from hiero.evaluation.protocols import PROTOCOLS
     from hiero.evaluation.results import Report
 
-    videos, missing, not_annotated = find_egoprocel_videos(
+    videos, lacking, not_annotated = find_egoprocel_videos(
         options.annotations, options.features, options.read_rates(), parse_names(options.only)
     )
     if not_annotated:
         log(f"no annotations for {', '.join(not_annotated)}")
+    missing = [name for name, lack in lacking.items() if lack == NO_FEATURES]
+    without_rate = [name for name, lack in lacking.items() if lack == NO_RATE]
+    if without_rate:
+        log(f"{format_count(len(without_rate), 'video')} without a frame rate left out: {', '.join(without_rate)}")
     engine = hiero.load(options.model, backbone="default", device=options.device)
+    for warning in (warnings := check_lengths(engine, videos, options.stride)):
+        log(warning)
     with progress_bar("videos", len(videos)) as advance:
         tables = evaluate_egoprocel(
             engine,
@@ -229,7 +237,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
             progress=advance,
         )
     settings = {"model": options.model, "protocol": options.protocol, "videos": len(videos)}
-    settings |= {"stride": options.stride, "seed": options.seed}
+    settings |= {"stride": options.stride, "seed": options.seed, "without_rate": without_rate, "warnings": warnings}
     result = Report("egoprocel", tables, settings, missing, summarise(tables[0]))
     report.output(result, len(tables) - NUM_DETAIL_TABLES)
 
@@ -258,23 +266,24 @@ class GoalStepOptions:
     baselines: Baselines = True
     device: Device = "auto"
 
+    def load_engine(self, protocol: Protocol | None = None) -> hiero.Engine:
+        """The model, configured for a protocol."""
+        engine = hiero.load(self.model, backbone=self.backbone, device=self.device)
+        if engine.folder is None and not engine.has_text:
+            raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
+        return engine if protocol is None else protocol.configure(engine)
+
     def read_cases(
-        self, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
+        self, engine: hiero.Engine, annotated: Sequence[AnnotatedVideo], protocol: Protocol | None = None
     ) -> tuple[list[Case], list[str]]:
         """The annotated videos that have features, and the names of the others."""
         from hiero.evaluation.goalstep import read_goalstep_cases, read_groups
         from hiero.evaluation.protocols import CORRECTED
 
-        engine = hiero.load(self.model, backbone=self.backbone, device=self.device)
-        if engine.folder is None and not engine.has_text:
-            raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
-        if protocol is not None:
-            engine = protocol.configure(engine)
         groups = {} if self.groups is None else read_groups(self.groups)
         with progress_bar("videos", len(annotated)) as advance:
-            return read_goalstep_cases(
-                engine, self.features, annotated, groups, Clock(self.fps, self.stride), advance, protocol or CORRECTED
-            )
+            clock, protocol = Clock(self.fps, self.stride), protocol or CORRECTED
+            return read_goalstep_cases(engine, self.features, annotated, groups, clock, advance, protocol, log)
 
     def settings(self, cases: Sequence[Case], **protocol: str) -> dict[str, Any]:
         """The settings that a report records."""
@@ -314,8 +323,9 @@ def goalstep_grounding(
     from hiero.evaluation.results import Report
 
     chosen = PROTOCOLS[protocol]
-    cases, missing = options.read_cases(read_grounding(annotations, prefix), chosen)
-    embeddings = TextEmbeddings(cases[0].video.engine, [step.text for case in cases for step in case.truth])
+    engine, annotated = options.load_engine(chosen), read_grounding(annotations, prefix)
+    embeddings = TextEmbeddings(engine, [step.text for video in annotated for step in video.steps])
+    cases, missing = options.read_cases(engine, annotated, chosen)
     eval_options = EvalOptions(
         num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines, protocol=chosen
     )
@@ -324,7 +334,7 @@ def goalstep_grounding(
     else:
         (table,) = grounding_task(cases, embeddings, eval_options).evaluate(cases)
     table.title += f", protocol: {chosen.name}"
-    if cases[0].video.engine.folder is None:
+    if engine.folder is None:
         name_raw_rows(table)
     summary = summarise_grounding(table)
     settings = options.settings(cases, protocol=chosen.name)
@@ -359,11 +369,12 @@ def goalstep_localization(
 
     annotated = read_steps(annotations)
     labels = _read_taxonomy(annotated, taxonomy)
-    cases, missing = options.read_cases(annotated)
-    embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
+    engine = options.load_engine()
+    embeddings = TextEmbeddings(engine, labels, label_text)
+    cases, missing = options.read_cases(engine, annotated)
     eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
-    if cases[0].video.engine.folder is None:
+    if engine.folder is None:
         name_raw_rows(table)
     report.output(Report("goalstep-localization", [table], options.settings(cases), missing))
 
@@ -396,12 +407,13 @@ def goalstep_classification(
 
     annotated = read_steps(annotations)
     labels = _read_taxonomy(annotated, taxonomy, train)
-    cases, missing = options.read_cases(annotated)
+    engine = options.load_engine()
+    embeddings = TextEmbeddings(engine, labels, label_text)
+    cases, missing = options.read_cases(engine, annotated)
     train_cases = None
     if train is not None:
-        train_cases, missing_train = options.read_cases(read_steps(train))
+        train_cases, missing_train = options.read_cases(engine, read_steps(train))
         missing += missing_train
-    embeddings = TextEmbeddings(cases[0].video.engine, labels, label_text)
     table = evaluate_classification(cases, labels, embeddings, train_cases)
     report.output(Report("goalstep-classification", [table], options.settings(cases), missing))
 
@@ -409,7 +421,10 @@ def goalstep_classification(
 def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:
     from hiero.evaluation.goalstep import NUM_LABELS, read_taxonomy
 
-    labels = read_taxonomy(annotated, [file for file in files if file is not None])
+    given = [file for file in files if file is not None]
+    labels = read_taxonomy(annotated, given)
     if len(labels) != NUM_LABELS:
-        log(f"{len(labels)} labels instead of the paper's {NUM_LABELS}; add --taxonomy goalstep_train.json")
+        names = ", ".join(map(str, given))
+        hint = f"{names} should complete them" if given else "add --taxonomy goalstep_train.json"
+        log(f"{len(labels)} labels instead of the paper's {NUM_LABELS}; {hint}")
     return labels

@@ -85,14 +85,15 @@ class ClipOptions:
         only: Path | None = None,
         head_clock: Clock | None = None,
         exclude: Collection[str] = (),
+        *,
+        queries: bool = False,
     ) -> Clips:
         """The annotated clips that have features; `annotations` takes precedence over the option."""
         from hiero.heads.clips import read_clips
 
         names = None if only is None else read_lines(only)
-        clips = read_clips(
-            self.features, annotations or self.annotations, self.clock(head_clock), self.groups, names, exclude
-        )
+        file, clock = annotations or self.annotations, self.clock(head_clock)
+        clips = read_clips(self.features, file, clock, self.groups, names, exclude, queries=queries)
         for warning in clips.warnings[:MAX_WARNINGS]:
             log(warning)
         log_missing(clips.missing)
@@ -157,10 +158,12 @@ def train(
     from hiero.heads.training import train_head
     from hiero.training import loop
 
-    clips = options.read_clips(only=only)
+    queries = kind == "vslnet"
+    clips = options.read_clips(only=only, queries=queries)
     validation_clips = None
     if validation is not None or validation_only is not None:
-        validation_clips = options.read_clips(validation, validation_only, exclude={clip.name for clip in clips.clips})
+        exclude = {clip.name for clip in clips.clips}
+        validation_clips = options.read_clips(validation, validation_only, exclude=exclude, queries=queries)
     train_head(
         kind,
         clips,
@@ -201,7 +204,7 @@ def evaluate_heads(
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
     loaded = [load_trained_head(head, choose_device(device)) for head in heads]
-    clips = options.read_clips(only=only, head_clock=loaded[0].clock)
+    clips = options.read_clips(only=only, head_clock=loaded[0].clock, queries=loaded[0].takes_queries)
     table = score_heads(loaded, clips, name or heads[0].name)
     settings = {"heads": [str(head) for head in heads], "clips": len(clips)}
     report.output(Report("head", [table], settings, clips.missing))

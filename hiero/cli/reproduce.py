@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import re
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,8 +21,6 @@ from hiero.types import format_count, format_time
 if TYPE_CHECKING:
     from hiero.evaluation.reproduction import Reproduction
 
-MAX_MESSAGE_BYTES = 4000  # the end of the output of a command, which holds its error message
-TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # colours and movements of the cursor
 CELL_WIDTH = 15  # characters of a cell with both numbers
 
 
@@ -82,8 +77,7 @@ def reproduce(
 
 def print_plan(reproduction: Reproduction, tables: list[str]) -> None:
     """Print which rows of each table can be computed, and which files the others need."""
-    from hiero.evaluation.paper_tables import definitions
-    from hiero.evaluation.reproduction import own_rows
+    from hiero.evaluation.paper_tables import definitions, own_rows
 
     plan = plain_table("table", "", "can be computed")
     missing: dict[str, dict[str, list[str]]] = {}  # tables by place, by source
@@ -107,6 +101,8 @@ def print_plan(reproduction: Reproduction, tables: list[str]) -> None:
 
 def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
     """Run what is not finished, and update the summary after each job."""
+    from hiero.evaluation.commands import run_hiero
+
     jobs = reproduction.jobs(tables)
     waiting = [job for job in jobs if not reproduction.is_finished(job)]
     log(f"{format_count(len(jobs), 'job')}, {len(jobs) - len(waiting)} finished before")
@@ -118,39 +114,6 @@ def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
         log(f"\n{number + 1} of {len(waiting)}{left}: {command}")
         reproduction.perform(job, run_hiero)
         write_summary(reproduction, tables)
-
-
-def run_hiero(arguments: list[str], environment: dict[str, str]) -> str:
-    """Run a command of hiero in its own process and show its progress; returns the reason if it fails."""
-    if sys.stderr.isatty():
-        environment = {**environment, "FORCE_COLOR": "1"}  # draws progress bars although the output is read here
-    command, end, is_interrupted = [sys.executable, "-m", "hiero", *arguments], b"", False
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment}
-    ) as process:
-        assert process.stderr is not None
-        while True:
-            try:
-                chunk = os.read(process.stderr.fileno(), MAX_MESSAGE_BYTES)
-            except KeyboardInterrupt:
-                if is_interrupted:
-                    raise
-                is_interrupted = True  # the command got the signal, too: wait until it has saved its state
-                continue
-            if not chunk:
-                break
-            sys.stderr.buffer.write(chunk)
-            sys.stderr.flush()
-            end = (end + chunk)[-MAX_MESSAGE_BYTES:]
-    if is_interrupted:
-        raise KeyboardInterrupt
-    if process.returncode < 0:
-        return f"ended by signal {-process.returncode}; it may have run out of memory"
-    if process.returncode == 0:
-        return ""
-    lines = TERMINAL_CODES.sub("", end.decode(errors="replace")).strip().splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith("hiero: ")), len(lines) - 1)
-    return "\n".join(lines[start:]).removeprefix("hiero: ")
 
 
 def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def table(
     latex
         Print LaTeX (booktabs).
     """
-    from hiero.evaluation.paper_tables import definitions, make_table, table_names
+    from hiero.evaluation.paper_tables import PaperTables, definitions, table_names
     from hiero.evaluation.results import as_latex, as_markdown
 
     if not name and not all_:
@@ -133,18 +133,16 @@ def table(
             echo(f"{table_name:25} {definitions()['tables'][table_name]['title']}")
         return
     before = set(folders.runs.glob("*.json"))
-    results = [
-        make_table(each, folders.data, folders.models, folders.runs, log, seeds)
-        for each in (table_names() if all_ else [name])
-    ]
+    tables = PaperTables(folders.data, folders.models, folders.runs, log, seeds)
+    results = [tables.make(each) for each in (table_names() if all_ else [name])]
+    failed = [reason for result in results for reason in result.failed]
     reports = set(folders.runs.glob("*.json"))
     log(f"{folders.runs}: {format_count(len(reports - before), 'new report')}, {len(before)} from earlier runs")
     if json_:
         text = json.dumps([{"version": 1, **asdict(result)} for result in results])
         documents = json.loads(text, parse_constant=lambda _: None)  # NaN is a score that could not be computed
         print_json({"version": 1, "tables": documents} if all_ else documents[0])
-        return
-    for result in results:
+    for result in results if not json_ else ():
         if markdown or latex:
             echo(as_latex(result.table) if latex else as_markdown(result.table))
             for command in result.commands:
@@ -154,8 +152,12 @@ def table(
             print_table(result.table)
             for command in result.commands:
                 echo(f"  {command}")
-    if wanted := list(dict.fromkeys(line for result in results for line in result.wanted)):
+    wanted = list(dict.fromkeys(line for result in results for line in result.wanted))
+    if wanted and not json_:
         log("\nMissing, so the rows that need it show only published numbers:\n  " + "\n  ".join(wanted))
+    if failed:
+        log(f"\n{format_count(len(failed), 'row')} failed; the same command tries again")
+        sys.exit(1)
 
 
 @app.command

@@ -178,6 +178,8 @@ class Embedder:
                 raise InputError(NO_TEXT)
             vectors = _encode_with_backbone(self.backbone, self.user_checkpoint, texts)
             return vectors, vectors
+        if not texts:
+            return np.zeros((0, self.folder.config.text_size)), np.zeros((0, self.folder.config.embedding_size))
         vectors = self._encode_with_model(texts)
         if vectors.shape[1] != self.folder.config.text_size:
             needed = f"{self.folder.config.text_size}-d texts"
@@ -208,8 +210,8 @@ class Embedder:
 
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
-            missing = f"the text encoder {self._encoder_name}, which is not in its folder"
-            raise InputError(f"{self.name} was trained with {missing}. Texts cannot be used without it.")
+            missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"
+            raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
         return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
 
     @property

@@ -22,13 +22,17 @@ import numpy as np
 from hiero.data.features import read_feature_array
 from hiero.devices import single_threaded_math
 from hiero.engine import Embedder, Engine, Video, load
+from hiero.errors import InputError
 from hiero.evaluation.protocols import Protocol
 from hiero.evaluation.results import Table
+from hiero.model.model_folder import SHIPPED, open_model_folder
 from hiero.steps.clustering import cluster, natural_partitions, tw_finch
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep, Clock
 
 MAX_WORKERS = 8
+LENGTH_TOLERANCE = 1.1  # ratio between the durations according to features and annotations
+MAX_WARNINGS = 3  # videos that an error message names
 MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
 
 Result = TypeVar("Result")
@@ -148,7 +152,29 @@ class Case:
 
 def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
     """Features of a file, (T, D). Raises InputError if their width does not fit the model."""
-    return read_feature_array(path, None if engine.folder is None else engine.folder.config.input_size)
+    features = read_feature_array(path)
+    if engine.folder is not None and features.shape[1] != (expected := engine.folder.config.input_size):
+        width = features.shape[1]
+        fitting = [name for name in SHIPPED if open_model_folder(name).config.input_size == width]
+        choice = " or ".join([*fitting, "raw", f"a model that was trained on {width}-d features"])
+        raise InputError(f"{path}: features are {width} wide, but {engine.name} takes {expected}; use --model {choice}")
+    return features
+
+
+def length_warning(annotation: AnnotatedVideo, covered_s: float, options: str = "--hz") -> str | None:
+    """A warning if features and annotations disagree about the duration of a video."""
+    if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
+        return None
+    lengths = f"features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s"
+    return f"{annotation.video}: {lengths}; check {options}"
+
+
+def check_warnings(warnings: Sequence[str], num_videos: int, options: str) -> Sequence[str]:
+    """The warnings. Raises InputError if most videos have one: then the options are wrong, not the files."""
+    if 2 * len(warnings) > num_videos:
+        shown = "; ".join(warnings[:MAX_WARNINGS])
+        raise InputError(f"{len(warnings)} of {num_videos} videos do not fit their features. Check {options}: {shown}")
+    return warnings
 
 
 def case_owners(cases: Sequence[Case]) -> np.ndarray:

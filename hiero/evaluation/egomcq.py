@@ -21,7 +21,9 @@ from hiero.model.hiero import HiERO
 from hiero.storage.files import read_json
 from hiero.vectors import unit_vectors
 
+NUM_CHOICES = 5
 KINDS = {1: "inter", 2: "intra"}
+DEFAULT_CONTEXT = 4  # Δ of the paper
 Clip = tuple[str, float, float]
 """(video, start_s, end_s)."""
 
@@ -45,7 +47,9 @@ def read_questions(path: Path) -> list[Question]:
         for item in content.values():
             ordered = [item["choices"][str(i)] for i in range(len(item["choices"]))]
             choices = tuple((c["video_uid"], float(c["clip_start"]), float(c["clip_end"])) for c in ordered)
-            answer = int(item["answer"])
+            answer = range(NUM_CHOICES)[int(item["answer"])]
+            if len(choices) != NUM_CHOICES or not all(0 <= start_s <= end_s for _, start_s, end_s in choices):
+                raise ValueError(f"expected {NUM_CHOICES} clips with times: {item['choices']}")
             kind = KINDS[int(item["types"])]
             questions.append(Question(item["query"]["clip_text"], choices, answer, kind, choices[answer][0]))
     if not questions:
@@ -57,7 +61,7 @@ def evaluate_egomcq(
     engine: Engine,
     store: FeatureStore,
     questions: list[Question],
-    context: int = 4,
+    context: int = DEFAULT_CONTEXT,
     batch_size: int = 2048,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Table, list[str]]:
@@ -67,11 +71,17 @@ def evaluate_egomcq(
     answerable = [q for q in questions if not any(video in absent for video, _, _ in q.choices)]
     if not answerable:
         raise InputError(f"{store.folder}: no question has features for all its videos (missing {missing[:3]} …)")
+    texts = list(dict.fromkeys(q.text for q in answerable))
+    text_vectors = dict(zip(texts, engine.encode(texts)[1], strict=True))  # first, since a model may lack its encoder
     clips = list(dict.fromkeys(choice for q in answerable for choice in q.choices))
+    num_late = sum(store.clock.index(start_s) >= store.num_segments(video) for video, start_s, _ in clips)
+    if 2 * num_late > len(clips):
+        raise InputError(
+            f"{store.folder}: {num_late} of {len(clips)} clips begin after the features of their video end; pack the "
+            "features with their true --fps and --stride"
+        )
     clip_index = {clip: i for i, clip in enumerate(clips)}
     clip_vectors = embed_clips(engine, store, clips, context, batch_size, progress)
-    texts = list(dict.fromkeys(q.text for q in answerable))
-    text_vectors = dict(zip(texts, engine.encode(texts)[1], strict=True))
     video_index = {video: i for i, video in enumerate(dict.fromkeys(q.video for q in answerable))}
     answers = {}
     for kind in KINDS.values():
@@ -82,7 +92,9 @@ def evaluate_egomcq(
             correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
             answers[kind] = correct, np.array([video_index[q.video] for q in group])
     row = bootstrap_row(engine.name, accuracy_by_kind(answers), len(video_index))
-    note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
+    seen = "features of the clips alone" if engine.model is None else f"Δ = {context}"
+    note = f"{len(answerable)} of {len(questions)} questions, {seen}; {len(missing)} videos without features."
+    note += f" {num_late} clips begin after the features of their video end." if num_late else ""
     return Table("EgoMCQ, accuracy (%)", [row], [note]), missing
 
 

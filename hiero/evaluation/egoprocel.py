@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiero.engine import Engine
-from hiero.evaluation.cases import read_input_features
+from hiero.evaluation.cases import LENGTH_TOLERANCE, check_warnings, read_input_features
 from hiero.evaluation.egoprocel_data import DATA_SETS, RELEASE_NAMES, TASKS, EgoProceLVideo
 from hiero.evaluation.metrics import ProcedureScores, harmonic_mean, matched_accuracy, procedure_scores
 from hiero.evaluation.protocols import CORRECTED, Protocol
@@ -109,6 +109,20 @@ def evaluate_egoprocel(
             means = [row.select("mean") for row in rows]
             tables.append(Table(f"EgoProceL, protocol: {protocol.name}, K = {count}, {averaging.name}", means))
     return [*tables, *_detail_tables(videos, predictions, methods[0].name, protocol)]
+
+
+def check_lengths(engine: Engine, videos: Sequence[EgoProceLVideo], stride: int) -> Sequence[str]:
+    """Warnings about features and key-steps that do not fit the length of their video."""
+    warnings = []
+    for video in videos:
+        duration_s = video.num_frames / video.fps
+        covered_s = len(read_input_features(engine, video.features)) * stride / video.fps
+        end_s = max(end_s for _, end_s, _ in video.key_steps)
+        if not 1 / LENGTH_TOLERANCE < covered_s / duration_s < LENGTH_TOLERANCE:
+            warnings.append(f"{video.name}: features cover {covered_s:.0f} s, the video has {duration_s:.0f} s")
+        elif end_s > LENGTH_TOLERANCE * duration_s:
+            warnings.append(f"{video.name}: key-steps end at {end_s:.0f} s, the video at {duration_s:.0f} s")
+    return check_warnings(warnings, len(videos), "--stride and the frame rates")
 
 
 def summarise(table: Table) -> dict[str, dict[str, Scores]]:

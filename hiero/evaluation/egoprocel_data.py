@@ -8,7 +8,9 @@ VIDEOS/…/S07_Brownie_7150991-1431.mp4                          for the frame r
 from __future__ import annotations
 
 import csv
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ from hiero.evaluation.parsing import parsing
 EGO_CAMERA = "7150991"  # the head-mounted camera among the five of CMU-MMAC
 ADDRESS = "https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning"
 MIN_FRAMES = 2  # every second frame is compared
+MAX_FPS = 1000
+RATE_COLUMNS = ["video", "fps", "frames"]
+NO_FEATURES, NO_RATE = "no feature file", "no frame rate"  # what a video may lack
 
 
 @dataclass(frozen=True)
@@ -101,18 +106,28 @@ def read_key_steps(path: Path) -> tuple[KeyStep, ...]:
             number = re.match(r"\s*(\d+)", cells[2]) if len(cells) > 2 else None
             if number is None:
                 raise InputError(f'{path}: line {line_number} has no key-step number; expected start,end,"1 name"')
-            key_steps.append((float(cells[0]), float(cells[1]), int(number.group(1))))
+            start_s, end_s = float(cells[0]), float(cells[1])
+            if not (0 <= start_s < math.inf and 0 <= end_s < math.inf):
+                raise InputError(f"{path}: line {line_number} has impossible times, {start_s} to {end_s} s")
+            key_steps.append((start_s, end_s, int(number.group(1))))
+    if not key_steps:
+        raise InputError(f"{path}: has no key-steps; download it again from {ADDRESS}")
     return tuple(key_steps)
 
 
 def find_egoprocel_videos(
     annotations: Path, features: Path, rates: dict[str, Rate], names: Sequence[str] = ()
-) -> tuple[list[EgoProceLVideo], list[str], list[str]]:
-    """The videos with features and a frame rate, those without, and the tasks without annotations."""
+) -> tuple[list[EgoProceLVideo], dict[str, str], list[str]]:
+    """The videos with features and a frame rate, what the others lack, and the tasks without annotations."""
+    known = {name for task in TASKS for name in (task.data_set, task.name)}
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"--only {unknown[0]}: not a data set or task of EgoProceL; choose from {', '.join(known)}")
     files: dict[str, list[Path]] = {}
     for file in find_features(features):
         files.setdefault(file.stem, []).append(file)
-    videos, missing, absent_tasks = [], [], []
+    videos: list[EgoProceLVideo] = []
+    missing: dict[str, str] = {}
+    absent_tasks = []
     for task in TASKS:
         if names and task.data_set not in names and task.name not in names:
             continue
@@ -124,15 +139,17 @@ def find_egoprocel_videos(
             name = video_name(file)
             feature_file = _feature_file(files.get(name) or files.get(file.stem) or [], task)
             rate = rates.get(name) or rates.get(file.stem)
-            if feature_file is None or rate is None or rate[1] < MIN_FRAMES:
-                missing.append(name)
+            if feature_file is None:
+                missing[name] = NO_FEATURES
+            elif rate is None or rate[1] < MIN_FRAMES:
+                missing[name] = NO_RATE
             else:
                 videos.append(EgoProceLVideo(name, task, read_key_steps(file), feature_file, *rate))
     if not videos:
-        raise InputError(
-            f"nothing to score: {len(missing)} annotated videos have no features in {features} or no frame rate, "
-            f"{len(absent_tasks)} tasks have no folder in {annotations}; get both from {ADDRESS}"
-        )
+        counts = Counter(missing.values())
+        reasons = [f"{num} annotated videos have {lack}" for lack, num in counts.items()]
+        reasons += [f"{len(absent_tasks)} tasks have no folder in {annotations}"] * bool(absent_tasks)
+        raise InputError(f"nothing to score with {features}: {', '.join(reasons)}; see {ADDRESS}")
     return videos, missing, absent_tasks
 
 
@@ -168,8 +185,15 @@ def read_rates(path: Path) -> dict[str, Rate]:
     """Read the frame rates of a csv file with the columns video, fps, frames."""
     problem = f"{path}: not a list of frame rates, expected video,fps,frames"
     with parsing(problem), path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file) if row and row[0] not in ("video", "")]
-        rates = {row[0]: (float(row[1]), int(row[2])) for row in rows}
+        first, *rows = [row for row in csv.reader(file) if row and row[0]] or [RATE_COLUMNS]
+        if "video" not in first:
+            first, rows = RATE_COLUMNS, [first, *rows]
+        video, fps, frames = map(first.index, RATE_COLUMNS)
+        rates = {row[video]: (float(row[fps]), int(row[frames])) for row in rows}
+    if not rates:
+        raise InputError(f"{path}: has no frame rates; expected rows of video,fps,frames")
+    if wrong := [name for name, (fps, frames) in rates.items() if not (0 < fps <= MAX_FPS and frames >= 0)]:
+        raise InputError(f"{path}: {wrong[0]} has an impossible frame rate or number of frames; correct the row")
     return rates
 
 

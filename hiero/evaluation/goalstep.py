@@ -20,7 +20,15 @@ import numpy as np
 from hiero.data.features import features_by_name
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.evaluation.cases import AnnotatedVideo, Case, TextEmbeddings, case_owners, read_input_features
+from hiero.evaluation.cases import (
+    AnnotatedVideo,
+    Case,
+    TextEmbeddings,
+    case_owners,
+    check_warnings,
+    length_warning,
+    read_input_features,
+)
 from hiero.evaluation.metrics import fit_probe, top_hits
 from hiero.evaluation.parsing import parsing
 from hiero.evaluation.protocols import CORRECTED, Protocol
@@ -31,6 +39,8 @@ from hiero.types import AnnotatedStep, Clock
 NUM_LABELS = 514  # labels of the whole taxonomy
 GROUP_PREFIX = "grp-"
 Result = TypeVar("Result")
+RATE_OPTIONS = "--fps and --stride"
+CLIPS, SEGMENTS = "clips", "segments"  # content of a video in files of queries, and of steps with categories
 NARRATOR = "#C C "  # stands for the camera wearer in narrations of Ego4D
 
 
@@ -46,8 +56,8 @@ def read_queries(path: Path, prefix: str = "") -> list[tuple[str, AnnotatedVideo
     """
 
     def read_clips(video: dict[str, Any]) -> list[tuple[str, AnnotatedVideo]]:
-        if "clips" in video:
-            parts = [_read_clip(video["video_uid"], clip) for clip in video["clips"]]
+        if CLIPS in video:
+            parts = [_read_clip(video["video_uid"], clip) for clip in video[CLIPS]]
         else:
             parts = [(video["video_uid"], _read_segments(video, lambda each: each["step_description"].strip()))]
         clips = []
@@ -68,8 +78,9 @@ def _read_clip(video: str, clip: dict[str, Any]) -> tuple[str, AnnotatedVideo]:
         if query.get("query"):
             start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
             steps.append(AnnotatedStep(start_s, end_s, query["query"]))
-    part_s = float(clip["video_start_sec"]), float(clip["video_end_sec"])
-    return clip.get("clip_uid", video), AnnotatedVideo(video, tuple(steps), *part_s)
+    name, end_s = clip.get("clip_uid", video), float(clip["video_end_sec"])
+    duration_s = end_s if name == video else None  # clips of NLQ are parts of a video
+    return name, AnnotatedVideo(video, tuple(steps), float(clip["video_start_sec"]), end_s, duration_s=duration_s)
 
 
 def _walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -81,16 +92,23 @@ def _walk(segments: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def read_steps(path: Path) -> list[AnnotatedVideo]:
     """Read all steps and substeps of goalstep_{train,val}.json; the text of each is its category."""
-    return _read_videos(path, lambda video: _read_segments(video, itemgetter("step_category")))
+
+    def read(video: dict[str, Any]) -> AnnotatedVideo:
+        if SEGMENTS not in video:
+            raise InputError(f"{path}: has queries without categories; give goalstep_train.json or goalstep_val.json")
+        return _read_segments(video, itemgetter("step_category"))
+
+    return _read_videos(path, read)
 
 
 def _read_segments(video: dict[str, Any], to_text: Callable[[dict[str, Any]], str]) -> AnnotatedVideo:
     """A video of goalstep_{train,val}.json with a step for each segment."""
     steps = [
         AnnotatedStep(float(segment["start_time"]), float(segment["end_time"]), to_text(segment))
-        for segment in _walk(video["segments"])
+        for segment in _walk(video[SEGMENTS])
     ]
-    return AnnotatedVideo(video["video_uid"], tuple(steps), float(video["start_time"]), float(video["end_time"]))
+    start_s, end_s = float(video["start_time"]), float(video["end_time"])
+    return AnnotatedVideo(video["video_uid"], tuple(steps), start_s, end_s, duration_s=end_s)
 
 
 def label_text(category: str) -> str:
@@ -104,6 +122,8 @@ def read_groups(path: Path) -> dict[str, list[str]]:
     with parsing(problem), path.open(encoding="utf-8", newline="") as file:
         groups = [ast.literal_eval(row["video_group"]) for row in csv.DictReader(file, delimiter="\t")]
         members = {GROUP_PREFIX + group[0]: [str(video) for video in group] for group in groups}
+    if not members:
+        raise InputError(f"{path}: has no groups; download it again")
     return members
 
 
@@ -115,10 +135,13 @@ def read_goalstep_cases(
     clock: Clock,
     progress: Callable[[str], None] = lambda _: None,
     protocol: Protocol = CORRECTED,
+    log: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Case], list[str]]:
     """Read the annotated part of each video that has steps; also returns the videos without features."""
+    if not any(annotation.steps for annotation in annotated):
+        raise InputError(f"none of the {len(annotated)} annotated videos has a step with a text")
     files = features_by_name(folder)
-    cases, missing = [], []
+    cases, missing, warnings = [], [], []
     for annotation in annotated:
         alone = [annotation.video]
         # An unlisted group is looked up as a file of its name, which does not exist.
@@ -127,6 +150,8 @@ def read_goalstep_cases(
             missing += absent
         elif annotation.steps:
             features = np.concatenate([read_input_features(engine, files[video]) for video in members])
+            if warning := length_warning(annotation, clock.edge_s(len(features)), RATE_OPTIONS):
+                warnings.append(warning)
             start, end = 0, len(features)
             if not protocol.whole_videos:
                 start = min(end - 1, clock.index(annotation.start_s))
@@ -140,6 +165,8 @@ def read_goalstep_cases(
     if not cases:
         names = ", ".join(missing[:3]) or "none"
         raise InputError(f"{folder}: none of the {len(annotated)} annotated videos has features (missing {names} …)")
+    for warning in check_warnings(warnings, len(cases), RATE_OPTIONS):
+        log(warning)
     return cases, missing
 
 
@@ -147,7 +174,9 @@ def read_taxonomy(annotated: Sequence[AnnotatedVideo], files: Sequence[Path] = (
     """The labels of annotations and of further files, sorted."""
     labels = {step.text for annotation in annotated for step in annotation.steps}
     for file in files:
-        labels |= set(read_taxonomy(read_steps(file)) if file.suffix == ".json" else read_lines(file))
+        lines = read_lines(file)
+        is_json = bool(lines) and lines[0].startswith("{")
+        labels |= set(read_taxonomy(read_steps(file)) if is_json else lines)
     return sorted(labels)
 
 
@@ -189,6 +218,8 @@ def _read_videos(path: Path, read: Callable[[dict[str, Any]], Result]) -> list[R
     content = read_json(path, "; get the annotations from https://github.com/facebookresearch/ego4d-goalstep")
     if not isinstance(content, dict) or not isinstance(content.get("videos"), list) or not content["videos"]:
         raise InputError(f"{path}: not an annotation file of Goal-Step; it must have a list of videos")
+    if not any(isinstance(video, dict) and {SEGMENTS, CLIPS} & video.keys() for video in content["videos"]):
+        raise InputError(f"{path}: not an annotation file of Goal-Step; its videos have no segments and no clips")
     out = []
     for video in content["videos"]:
         name = video.get("video_uid", "?") if isinstance(video, dict) else "?"

@@ -27,6 +27,7 @@ from hiero.evaluation.cases import (
     CaseTask,
     EvalOptions,
     TextEmbeddings,
+    length_warning,
     map_cases,
     read_input_features,
     start_processes,
@@ -43,7 +44,6 @@ TASKS = ("procedure", "grounding", "localization", "choices")
 ALL_TASKS = (*TASKS, "procedure-many")
 MAX_ERRORS = 5  # unreadable videos that an error message names
 MAX_WARNINGS = 10  # warnings shown; the report lists all
-LENGTH_TOLERANCE = 1.1  # ratio between the durations according to features and annotations
 
 
 def read_annotations(path: Path) -> list[AnnotatedVideo]:
@@ -187,14 +187,6 @@ def read_case(
     opened = engine.read(features, clock=clock, edits=False)
     case = Case(opened, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
     return case, length_warning(annotated[name], opened.duration_s)
-
-
-def length_warning(annotation: AnnotatedVideo, covered_s: float) -> str | None:
-    """A warning if features and annotations disagree about the duration of a video."""
-    if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
-        return None
-    lengths = f"features cover {covered_s:.0f} s, the annotations say {annotation.duration_s:.0f} s"
-    return f"{annotation.video}: {lengths}; is --hz right?"
 
 
 def evaluate_own_videos(

@@ -13,8 +13,6 @@ import hashlib
 import math
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +25,16 @@ import numpy as np
 from hiero.config import RELEASED_CHECKPOINTS
 from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
+from hiero.evaluation.commands import Execute, run_hiero
+from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
 from hiero.evaluation.results import Report, Row, Table
 from hiero.storage import weights
 from hiero.storage.cache import content_key
-from hiero.storage.files import ASSETS, home
+from hiero.storage.files import ASSETS, home, read_json
 
 BACKBONE_NAMES = {"lavila": "lavila-l"}  # feature folders that are not named after their backbone
 RAW = "raw"  # name of a run without a model: backbone features and their text tower
+ANNOTATIONS = "egoprocel/annotations"  # in DATA
 ENRICHED = "hiero-"  # prefix of features that went through a model
 DIGEST_LENGTH = 10  # hexadecimal digits in the name of a report
 
@@ -44,12 +45,13 @@ Log = Callable[[str], None]
 
 @dataclass
 class TableResult:
-    """A table of the paper, the commands that produced it, and the inputs that are missing."""
+    """A table of the paper, the commands that produced it, missing inputs, and rows that failed with the reason."""
 
     name: str
     table: Table
     commands: list[str] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
 
 @cache
@@ -62,80 +64,160 @@ def table_names() -> list[str]:
     return list(definitions()["tables"])
 
 
-def make_table(
-    name: str, data: Path, models: Path, runs: Path, log: Log = lambda _: None, num_seeds: int = 0
-) -> TableResult:
-    """Build a table of the paper with our numbers. Runs without a report are run now if their data exists."""
-    if name not in table_names():
-        raise InputError(f"unknown table {name}; choose one of {', '.join(table_names())}")
-    definition = definitions()["tables"][name]
-    columns = definition["columns"]
-    notes = [_name_folders(note, data, models) for note in definition.get("notes", [])]
-    result = TableResult(name, Table(definition["title"], [], notes))
-    for entry in definition["rows"]:
-        published = {c: float(v) for c, v in zip(columns, entry["published"], strict=True) if not math.isnan(v)}
-        if published:
-            result.table.rows.append(Row(f"{entry['method']}, published", published))
-        ours = Row(f"{entry['method']}, ours", {})
+def own_rows(table: str) -> list[dict[str, Any]]:
+    """The rows of a table that hiero computes; `ours` holds their runs."""
+    rows = definitions()["tables"][table]["rows"]
+    return [{"ours": [], **row} for row in rows if "ours" in row or "statistics" in row]
+
+
+@dataclass
+class PaperTables:
+    """Tables with our numbers. Runs without a report are computed if their data exists.
+
+    A run that fails leaves its row without a number; `failures` has the reasons by command.
+    """
+
+    data: Path
+    models: Path
+    runs: Path
+    log: Log = lambda _: None
+    num_seeds: int = 0
+    execute: Execute = run_hiero
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def make(self, name: str) -> TableResult:
+        """Build a table."""
+        if name not in table_names():
+            raise InputError(f"unknown table {name}; choose one of {', '.join(table_names())}")
+        definition = definitions()["tables"][name]
+        columns = definition["columns"]
+        notes = [name_folders(note, self.data, self.models) for note in definition.get("notes", [])]
+        result = TableResult(name, Table(definition["title"], [], notes))
+        for entry in definition["rows"]:
+            published = {c: float(v) for c, v in zip(columns, entry["published"], strict=True) if not math.isnan(v)}
+            if published:
+                result.table.rows.append(Row(f"{entry['method']}, published", published))
+            ours = Row(f"{entry['method']}, ours", {})
+            failed = self._add_runs(ours, entry, columns, result)
+            if "parameters" in entry:
+                ours.scores["parameters (M)"] = entry["parameters"]
+            if failed:
+                ours.method += " (failed)"
+                result.failed.append(f"{entry['method']}: {'; '.join(dict.fromkeys(failed))}")
+            if failed or any(not math.isnan(value) for value in ours.scores.values()):
+                result.table.rows.append(ours)
+        result.table.notes += [f"Failed: {reason}" for reason in result.failed]
+        result.commands = list(dict.fromkeys(result.commands))
+        result.wanted = list(dict.fromkeys(result.wanted))
+        return result
+
+    def _add_runs(self, ours: Row, entry: dict[str, Any], columns: Sequence[str], result: TableResult) -> list[str]:
+        """Add the scores of the runs of a row; returns the reasons of those that failed."""
+        failed = []
         for run in entry.get("ours", ()):
-            if run["model"] != RAW:
-                train_seeds(run["model"], data, models, num_seeds, log)
-            add_scores(ours, _reports(run, data, models, runs, result, log), run, columns)
+            try:
+                if run["model"] != RAW:
+                    self.train_seeds(run["model"])
+                add_scores(ours, self._reports(run, result), run, columns)
+            except InputError as error:
+                failed.append(str(error))
         if "statistics" in entry:
-            ours.scores |= count_annotations(data / "egoprocel" / "annotations", entry["statistics"])
-        if "parameters" in entry:
-            ours.scores["parameters (M)"] = entry["parameters"]
-        if any(not math.isnan(value) for value in ours.scores.values()):
-            result.table.rows.append(ours)
-    result.commands = list(dict.fromkeys(result.commands))
-    result.wanted = list(dict.fromkeys(result.wanted))
-    return result
+            try:
+                ours.scores |= count_annotations(self.data / ANNOTATIONS, entry["statistics"])
+            except InputError as error:
+                failed.append(str(error))
+        return failed
+
+    def train_seeds(self, name: str) -> None:
+        """Train missing seeds of a model, NAME-seed0 …, by its command in tables.toml."""
+        command = training_command(name, self.data, self.models)
+        if command[1] == "import-checkpoint":  # nothing to train
+            return
+        out = command.index("-o") + 1
+        for seed in range(self.num_seeds):
+            folder = self.models / f"{name}-seed{seed}"
+            if not (folder / "config.json").is_file():
+                command[out] = str(folder)
+                self._run_hiero([*command[1:], "--set", f"seed={seed}"])
+
+    def _run_hiero(self, arguments: list[str], *hidden: str) -> None:
+        """Run a command of hiero, once; `hidden` arguments are not logged."""
+        command = shlex.join(["hiero", *arguments])
+        if command not in self.failures:
+            self.log(command)
+            if not (reason := self.execute([*arguments, *hidden], {})):
+                return
+            self.failures[command] = reason
+        raise InputError(self.failures[command])
+
+    def _reports(self, run: Run, result: TableResult) -> list[Report]:
+        """The reports of all seeds of a run. Missing inputs are added to the result."""
+        seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(self.models, run["model"])
+        if run["model"] == RAW and weights.find(text_tower(run)) is None:
+            result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
+            return []
+        needed = _needed(run, self.data, self.models).items()
+        missing = [f"{path}: {source}" for path, source in needed if not path.exists()]
+        if not seeds:
+            result.wanted += missing
+            return []
+        groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds
+        reports = (self._read_or_run(run, group, missing, result) for group in groups)
+        return [report for report in reports if report is not None]
+
+    def _read_or_run(self, run: Run, models: list[Path], missing: list[str], result: TableResult) -> Report | None:
+        """The report of one run; None if its data is missing."""
+        arguments, _ = run_arguments(run, models, self.data)
+        file = report_file(run, models, arguments, self.runs)
+        if not file.is_file():
+            if missing:
+                result.wanted += missing
+                return None
+            # In its own process, so that the report records the command.
+            self._run_hiero([*run_command(run), *arguments, "-o", str(file)], "--json")
+        report = Report.load(file)
+        result.commands.append(report.command)
+        return report
 
 
-def train_seeds(name: str, data: Path, models: Path, num_seeds: int, log: Log = lambda _: None) -> None:
-    """Train missing seeds of a model, NAME-seed0 …, by its command in tables.toml."""
+def training_command(name: str, data: Path, models: Path) -> list[str]:
+    """The command that creates a model, without its seed."""
     words = definitions()["models"][name].replace(" --set seed=0", "").split()
-    command = [_name_folders(word, data, models) for word in words]
-    if command[1] == "import-checkpoint":  # nothing to train
-        return
-    out = command.index("-o") + 1
-    for seed in range(num_seeds):
-        folder = models / f"{name}-seed{seed}"
-        if not (folder / "config.json").is_file():
-            command[out] = str(folder)
-            _run_hiero([*command[1:], "--set", f"seed={seed}"], log)
+    named = [name_folders(word, data, models) for word in words]
+    return [str(find_input(Path(word))) if word.startswith(str(data)) else word for word in named]
 
 
-def _run_hiero(arguments: list[str], log: Log, *hidden: str, **options: Any) -> None:
-    """Run a command of hiero in its own process; `hidden` arguments are not logged."""
-    log(shlex.join(["hiero", *arguments]))
-    process = subprocess.run([sys.executable, "-m", "hiero", *arguments, *hidden], check=False, **options)
-    if process.returncode:
-        raise InputError(f"hiero {shlex.join(arguments)} failed; see its message above")
+def find_input(path: Path) -> Path:
+    """An input under its usual name, or an official file of Goal-Step beside it with the same split.
+
+    The names of Goal-Step's files vary: goalstep_val.json is also published as goalstep_valid.json. The official
+    files hold the queries of step grounding, too.
+    """
+    if path.exists() or path.suffix != ".json" or not any("goalstep" in part for part in path.parts[-3:]):
+        return path
+    split = "train" if "train" in path.stem else "val"
+    official = (file for file in sorted(path.parent.glob("*.json")) if _goalstep_split(file) == split)
+    return next(official, path)
+
+
+@cache
+def _goalstep_split(file: Path) -> str:
+    """`train` or `val` for an official annotation file of Goal-Step, otherwise an empty text."""
+    try:
+        content = read_json(file)
+    except InputError:
+        return ""
+    videos = content.get("videos") if isinstance(content, dict) else None
+    if not isinstance(videos, list) or not videos or not isinstance(videos[0], dict) or "segments" not in videos[0]:
+        return ""
+    return {"train": "train", "val": "val", "valid": "val"}.get(str(content.get("split")), "")
 
 
 def count_annotations(annotations: Path, task: str) -> dict[str, float]:
     """Number of annotated videos and key-steps of a task of EgoProceL; empty without annotations."""
-    from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
-
     files = find_annotations(annotations, next(each for each in TASKS if each.name == task)) or []
     numbers = {number for file in files for _, _, number in read_key_steps(file)}
     return {"videos": float(len(files)), "key-steps": float(len(numbers))} if files else {}
-
-
-def _reports(run: Run, data: Path, models: Path, runs: Path, result: TableResult, log: Log) -> list[Report]:
-    """The reports of all seeds of a run. Missing inputs are added to the result."""
-    seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(models, run["model"])
-    if run["model"] == RAW and weights.find(text_tower(run)) is None:
-        result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
-        return []
-    missing = [f"{path}: {source}" for path, source in _needed(run, data, models).items() if not path.exists()]
-    if not seeds:
-        result.wanted += missing
-        return []
-    groups = [seeds] if run["eval"] == "head" else [[seed] for seed in seeds]  # `hiero head eval` averages seeds itself
-    reports = (_read_or_run(run, group, data, runs, missing, result, log) for group in groups)
-    return [report for report in reports if report is not None]
 
 
 def text_tower(run: Run) -> str:
@@ -147,23 +229,6 @@ def seed_folders(models: Path, name: str) -> list[Path]:
     """Existing folders of a model: its seeds, or else the folder without a seed."""
     seeds = sorted(models.glob(f"{name}-seed*"))
     return seeds or ([models / name] if (models / name).is_dir() else [])
-
-
-def _read_or_run(
-    run: Run, models: list[Path], data: Path, runs: Path, missing: list[str], result: TableResult, log: Log
-) -> Report | None:
-    """The report of one run; None if its data is missing."""
-    arguments, _ = run_arguments(run, models, data)
-    file = report_file(run, models, arguments, runs)
-    if not file.is_file():
-        if missing:
-            result.wanted += missing
-            return None
-        # In its own process, so that the report records the command.
-        _run_hiero([*run_command(run), *arguments, "-o", str(file)], log, "--json", stdout=subprocess.DEVNULL)
-    report = Report.load(file)
-    result.commands.append(report.command)
-    return report
 
 
 def report_file(run: Run, models: list[Path], arguments: list[str], runs: Path) -> Path:
@@ -188,7 +253,7 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
     files: list[str] = []
     needed: dict[Path, str] = {}
     for option, (name, source) in definitions()["inputs"][benchmark].items():
-        path = data / name.format(backbone=backbone)
+        path = find_input(data / name.format(backbone=backbone))
         if option == "--rates" and not path.is_file():
             option, path = "--videos", path.with_name("videos")
         if source == "ego4d" and plain != backbone:
@@ -250,19 +315,34 @@ def check_data(data: Path, models: Path) -> tuple[list[Input], dict[str, tuple[i
     describe_once = cache(_describe)  # folders may be large
     inputs: dict[Path, tuple[str, list[str]]] = {}
     for name in table_names():
-        rows = [entry["ours"] for entry in definitions()["tables"][name]["rows"] if "ours" in entry]
         num_ready = 0
-        for runs in rows:
-            needed = [item for run in runs for item in _needed(run, data, models).items()]
-            for path, source in needed:
+        for row in own_rows(name):
+            needed = {path: text for run in row["ours"] for path, text in _needed(run, data, models).items()}
+            is_ready = all(describe_once(path) for path in needed)
+            if "statistics" in row:
+                needed[data / ANNOTATIONS] = definitions()["sources"]["annotations"]
+                task = next(task for task in TASKS if task.name == row["statistics"])
+                is_ready = bool(find_annotations(data / ANNOTATIONS, task))
+            for run in row["ours"]:
+                needed |= _training_inputs(run, data, models)
+            for path, source in needed.items():
                 inputs.setdefault(path, (source, []))[1].append(name)
-            num_ready += all(describe_once(path) for path, _ in needed)
-        num_rows[name] = num_ready, len(rows)
+            num_ready += is_ready
+        num_rows[name] = num_ready, len(own_rows(name))
     found = [
         Input(path, describe_once(path), source, tuple(dict.fromkeys(tables)))
         for path, (source, tables) in sorted(inputs.items())
     ]
     return found, num_rows
+
+
+def _training_inputs(run: Run, data: Path, models: Path) -> dict[Path, str]:
+    """Annotations that the training of a head reads, each with its source."""
+    if run["eval"] != "head":
+        return {}
+    names = {find_input(data / name): source for name, (_, source) in definitions()["release"].items()}
+    words = map(Path, training_command(run["model"], data, models))
+    return {path: definitions()["sources"][names[path]] for path in words if path in names and path.suffix == ".json"}
 
 
 def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
@@ -276,10 +356,10 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
         address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
         needed = {folders[0]: command + address}
     needed |= run_arguments(run, [models / run["model"]], data)[1]
-    return {path: _name_folders(source, data, models) for path, source in needed.items()}
+    return {path: name_folders(source, data, models) for path, source in needed.items()}
 
 
-def _name_folders(text: str, data: Path, models: Path) -> str:
+def name_folders(text: str, data: Path, models: Path) -> str:
     """A text of tables.toml with the folders that it means by DATA and MODELS."""
     folders = {"DATA": str(data), "MODELS": str(models)}
     return re.sub(r"\b(DATA|MODELS)\b(?=/)", lambda match: folders[match[0]], text)

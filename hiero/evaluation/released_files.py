@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hiero.evaluation.paper_tables import ENRICHED, RAW, Run, definitions, run_arguments, text_tower
+from hiero.evaluation.paper_tables import ENRICHED, RAW, Run, definitions, find_input, run_arguments, text_tower
 from hiero.storage import weights
 from hiero.storage.cache import content_key, file_state
 
@@ -29,7 +29,8 @@ class ReleasedFiles:
 
     def __post_init__(self) -> None:
         for name, (place, _) in definitions()["release"].items():
-            found = next((path for path in (self.data / place, self.data / name) if path.exists()), None)
+            candidates = map(find_input, (self.data / place, self.data / name))
+            found = next((path for path in candidates if path.exists()), None)
             link(self.path(f"DATA/{name}"), found)
 
     def path(self, target: str) -> Path:

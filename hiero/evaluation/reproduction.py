@@ -12,20 +12,23 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hiero.data.features import features_by_name
 from hiero.errors import InputError
+from hiero.evaluation.commands import Execute
 from hiero.evaluation.egoprocel_data import TASKS, find_annotations
 from hiero.evaluation.paper_tables import (
+    ANNOTATIONS,
     RAW,
     Run,
     add_scores,
     count_annotations,
     definitions,
+    own_rows,
     run_arguments,
     run_command,
     table_names,
@@ -36,12 +39,8 @@ from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import atomic_path, read_json, write_text
 
 TRAINING_FILE = "training.safetensors"  # state of an unfinished training, which --resume continues
-ANNOTATIONS = "DATA/egoprocel/annotations"
 NUM_VIDEOS = sum(task.num_videos for task in TASKS)  # in EgoProceL
 WITHOUT_DEVICE = ("import-checkpoint", "pack")  # commands that have no --device
-
-Execute = Callable[[list[str], dict[str, str]], str]
-"""Runs hiero with arguments and environment variables; returns the reason if it fails, else an empty text."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,6 @@ def reproducible_tables(heads: bool) -> list[str]:
     return [name for name in runs if not any(commands[run["model"]].startswith(excluded) for run in runs[name])]
 
 
-def own_rows(table: str) -> list[dict[str, Any]]:
-    """The rows of a table that hiero computes; `ours` holds their runs."""
-    rows = definitions()["tables"][table]["rows"]
-    return [{"ours": [], **row} for row in rows if "ours" in row or "statistics" in row]
-
-
 class Reproduction:
     """The jobs behind the tables, their state, and the tables themselves."""
 
@@ -88,8 +81,9 @@ class Reproduction:
         files = [file for run in row["ours"] for file in self.files.missing(run)]
         if "statistics" in row:
             task = next(task for task in TASKS if task.name == row["statistics"])
-            if not find_annotations(self.files.path(ANNOTATIONS), task):
-                files.append(f"{ANNOTATIONS}/{task.folder}" if self.files.exists(ANNOTATIONS) else ANNOTATIONS)
+            if not find_annotations(self.files.path(f"DATA/{ANNOTATIONS}"), task):
+                folder = f"DATA/{ANNOTATIONS}"
+                files.append(f"{folder}/{task.folder}" if self.files.exists(folder) else folder)
         return list(dict.fromkeys(files))
 
     def jobs(self, tables: Sequence[str]) -> list[Job]:
@@ -208,7 +202,7 @@ class Reproduction:
                         notes[f"Ours: {num_videos} of {NUM_VIDEOS} videos, and means of their data sets."] = None
             if "statistics" in row:
                 try:
-                    ours.scores |= count_annotations(self.files.path(ANNOTATIONS), row["statistics"])
+                    ours.scores |= count_annotations(self.files.path(f"DATA/{ANNOTATIONS}"), row["statistics"])
                 except InputError as error:
                     failed.append(str(error))
             places = [self.files.describe(file)[0] for file in self.missing(row)]

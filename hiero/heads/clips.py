@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from hiero.data.features import features_by_name, read_feature_array
 from hiero.errors import InputError
 from hiero.evaluation import goalstep, own_videos
-from hiero.evaluation.cases import AnnotatedVideo
+from hiero.evaluation.cases import AnnotatedVideo, length_warning
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, Clock, format_count
 
@@ -104,14 +104,17 @@ def read_clips(
     groups: Path | None = None,
     only: Sequence[str] | None = None,
     exclude: Collection[str] = (),
+    *,
+    queries: bool = False,
 ) -> Clips:
     """Read the clips of an annotation file whose videos have features in a folder.
 
-    `only` and `exclude` select clips by name; `only` also accepts names of videos.
+    `only` and `exclude` select clips by name; `only` also accepts names of videos. The texts of steps in
+    goalstep_{train,val}.json are their categories or, with `queries`, their descriptions.
     """
     files = features_by_name(features)
     group_members = {} if groups is None else goalstep.read_groups(groups)
-    annotated, own_layout = _read_annotations(annotations)
+    annotated, is_own = _read_annotations(annotations, queries)
     clips, missing, warnings = [], [], []
     if only is not None:
         unknown = sorted(set(only) - {text for name, part in annotated for text in (name, part.video)})
@@ -133,22 +136,20 @@ def read_clips(
     if not clips:
         reason = f"{len(missing)} have no features in {features}" if missing else "all are excluded or have no steps"
         raise InputError(f"{annotations}: no clips left to use ({reason})")
-    out = Clips(clips, clock or (EGO4D_CLOCK if own_layout is None else OWN_CLOCK), missing, warnings)
-    if own_layout is not None:
-        warnings += _length_warnings(out, own_layout)
+    out = Clips(clips, clock or (OWN_CLOCK if is_own else EGO4D_CLOCK), missing, warnings)
+    warnings += _length_warnings(out, dict(annotated))
     return out
 
 
-def _read_annotations(path: Path) -> tuple[list[tuple[str, AnnotatedVideo]], dict[str, AnnotatedVideo] | None]:
-    """Clips by name, and for hiero's own layout also the annotations by video. The content decides the layout."""
+def _read_annotations(path: Path, queries: bool) -> tuple[list[tuple[str, AnnotatedVideo]], bool]:
+    """Clips with their names, and whether the file has hiero's own layout. The content decides the layout."""
     content = read_json(path)
     videos = content.get("videos") if isinstance(content, dict) else None
     if not isinstance(videos, list):
-        own = {video.video: video for video in own_videos.read_annotations(path)}
-        return list(own.items()), own
-    if videos and isinstance(videos[0], dict) and "clips" in videos[0]:
-        return goalstep.read_queries(path), None
-    return [(video.video, video) for video in goalstep.read_steps(path)], None
+        return [(video.video, video) for video in own_videos.read_annotations(path)], True
+    if queries or (videos and isinstance(videos[0], dict) and "clips" in videos[0]):
+        return goalstep.read_queries(path), False
+    return [(video.video, video) for video in goalstep.read_steps(path)], False
 
 
 def _length_warnings(clips: Clips, annotated: dict[str, AnnotatedVideo]) -> list[str]:
@@ -156,8 +157,11 @@ def _length_warnings(clips: Clips, annotated: dict[str, AnnotatedVideo]) -> list
     warnings = []
     for i, clip in enumerate(clips.clips[:NUM_CHECKED_CLIPS]):
         covered_s = len(clips.features(i)) * clips.clock.spacing_s
-        if message := own_videos.length_warning(annotated[clip.name], covered_s):
+        part = annotated[clip.name]
+        if part.end_s is not None:  # a part of a video, to which its features were cut
+            part = replace(part, duration_s=part.end_s - part.start_s)
+        if message := length_warning(part, covered_s, "--hz, or --fps and --stride"):
             warnings.append(message)
-        if num_late := sum(step.start_s >= covered_s for step in clip.truth):
+        if num_late := sum(step.start_s >= clips.first_s(i) + covered_s for step in clip.truth):
             warnings.append(f"{clip.name}: {num_late} of {len(clip.truth)} steps start after the features end")
     return warnings

@@ -47,6 +47,11 @@ class TrainedHead:
     config: HeadConfig | None = None
     trained_on: frozenset[str] = frozenset()
 
+    @property
+    def takes_queries(self) -> bool:
+        """Whether the head looks for a text instead of known labels."""
+        return isinstance(self.network, VSLNet)
+
 
 def load_trained_head(folder: Path, device: str = "cpu") -> TrainedHead:
     """Load a head from the folder that `hiero head train` wrote."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hiero.config import override, read_preset
+from hiero.config import read_preset
 from hiero.errors import InputError
 from hiero.evaluation.metrics import grounding_recall, match_detections, mean_average_precision
 from hiero.heads.actionformer import ActionFormer
@@ -25,7 +25,7 @@ from hiero.heads.token_embeddings import TokenEmbeddings
 from hiero.heads.vslnet import VSLNet
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision
-from hiero.training.loop import RunOptions, TrainingLoop, start_run
+from hiero.training.loop import RunOptions, TrainingLoop, apply_settings, start_run
 from hiero.training.step import TrainStep
 from hiero.types import format_count
 
@@ -196,7 +196,7 @@ def train_head(
     if kind not in KINDS:
         raise InputError(f"the head must be one of {', '.join(KINDS)}, got {kind}")
     fabric, display = start_run(out, options)
-    values = override(read_preset(preset or f"heads/{kind}"), settings)
+    values = apply_settings(read_preset(preset or f"heads/{kind}"), settings, HeadConfig, display.log)
     network = {"input_size": clips.width, **values.get(kind, {})}
     if kind == "actionformer":
         network["num_classes"] = len(clips.texts)

@@ -1,4 +1,4 @@
-"""A model folder: config.json, model.safetensors and, if a text encoder was trained along,
+"""A model folder: config.json, model.safetensors and, unless the text encoder is installed under a name,
 text_encoder.safetensors.
 
 The folder of an ensemble lists the settings of its networks in config.json; the names of their
@@ -43,7 +43,7 @@ class ModelFolder:
 
     @property
     def text_encoder(self) -> Path | None:
-        """The file of the trained text encoder, if any."""
+        """The file of the model's own text encoder, if any."""
         return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
 
     @cached_property

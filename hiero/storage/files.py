@@ -168,6 +168,17 @@ def load_tensors(path: Path) -> dict[str, Any]:
         raise _describe_error(path, error) from error
 
 
+def load_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise _describe_error(path, error) from error
+
+
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """`save_tensors` for numpy arrays, without torch."""
     from safetensors.numpy import save

@@ -30,7 +30,7 @@ from hiero.plugins import load_plugin, registered
 from hiero.storage import weights
 from hiero.storage.cache import FileState, content_key, file_state
 from hiero.storage.checkpoints import read_state_dict
-from hiero.storage.files import load_tensors, read_json
+from hiero.storage.files import load_metadata, load_tensors, read_json, save_tensors
 from hiero.text.minilm import MINILM_KEY, tokenize, word_pieces
 from hiero.text.towers import TowerKind, build_tower, clip_tokenizer, import_transformers, select_text_tower, tower_kind
 from hiero.text.vector_cache import TextCache
@@ -42,6 +42,8 @@ LORA_TARGETS = {
     "clip": ["q_proj", "k_proj", "v_proj"],
 }
 TOWER_FILE = "text_encoder.safetensors"  # in a model folder of hiero
+TOKENIZER_KEY = "tokenizer"  # its entry in the metadata of TOWER_FILE
+PROBE = "#C C cuts an onion"  # a text that shows whether a tower was rebuilt correctly
 
 
 class TextEncoderPlugin(Protocol):
@@ -145,10 +147,16 @@ class TextEncoder(nn.Module):
             if "position_ids" not in name
         }
 
-    def describe(self) -> dict[str, Any]:
-        """The description in a model folder from which the tower can be rebuilt."""
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Save the tower and its tokenizer in a model folder; returns the entry of config.json that describes them."""
         config: Any = self.tower.config
-        return {"name": self.name, "kind": self.kind, "heads": config.num_attention_heads}
+        save_tensors(folder / TOWER_FILE, self.plain_state(), {TOKENIZER_KEY: self.tokenizer.to_str()})
+        return {"name": self.name, "kind": self.kind, "heads": config.num_attention_heads, "file": TOWER_FILE}
+
+
+def is_found_by_name(encoder: str) -> bool:
+    """Whether an encoder is installed under its name, so that a model folder needs no copy of a frozen one."""
+    return encoder == "minilm" or encoder in registered(GROUP)
 
 
 def load_text_encoder(config: TextConfig) -> TextEncoder:
@@ -238,14 +246,28 @@ def locate_encoder(name: str) -> EncoderFiles:
 
 def _load_encoder(source: EncoderFiles) -> TextEncoder:
     folder = source.files
+    tokenizer = None
     if folder.is_file():
         tower = build_tower(source.kind, select_text_tower(read_state_dict(folder), folder), None, folder)
     elif (folder / TOWER_FILE).is_file():
         num_heads = (_read_settings(folder).get("text_encoder") or {}).get("heads")
         tower = build_tower(source.kind, load_tensors(folder / TOWER_FILE), num_heads, folder)
+        tokenizer = _read_tokenizer(folder / TOWER_FILE)
     else:
         return _load_transformers_folder(source)
-    return TextEncoder(source.kind, tower, _tokenizer(source.kind), source.name)
+    return TextEncoder(source.kind, tower, tokenizer or _tokenizer(source.kind), source.name)
+
+
+def _read_tokenizer(tower_file: Path) -> Any:
+    """The tokenizer that was saved with a tower; None if it is that of its kind."""
+    from tokenizers import Tokenizer
+
+    if (description := load_metadata(tower_file).get(TOKENIZER_KEY)) is None:
+        return None
+    try:
+        return Tokenizer.from_str(description)
+    except Exception as error:  # tokenizers raises nothing more specific
+        raise InputError(f"{tower_file}: its tokenizer is damaged ({error})") from error
 
 
 def _load_transformers_folder(source: EncoderFiles) -> TextEncoder:
@@ -256,7 +278,15 @@ def _load_transformers_folder(source: EncoderFiles) -> TextEncoder:
     if source.kind == "bert" and not tokenizer_file.is_file():
         raise InputError(f"{source.files}: tokenizer.json is missing; add the one that belongs to this encoder")
     tokenizer = word_pieces(tokenizer_file) if tokenizer_file.is_file() else _tokenizer(source.kind)
-    return TextEncoder(source.kind, tower, tokenizer, source.name)
+    encoder = TextEncoder(source.kind, tower, tokenizer, source.name).eval()
+    rebuilt = build_tower(source.kind, encoder.plain_state(), tower.config.num_attention_heads, source.files)
+    expected = TextEncoder(source.kind, rebuilt, tokenizer).encode([PROBE])
+    if not torch.allclose(encoder.encode([PROBE]), expected, atol=1e-4):
+        raise InputError(
+            f"{source.files}: its config.json has unusual settings, which are lost when a model is saved; use a BERT "
+            "or DistilBERT with the default activation and normalisation"
+        )
+    return encoder
 
 
 def _tokenizer(kind: TowerKind) -> Any:

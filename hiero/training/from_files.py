@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from hiero.config import TextConfig, TrainConfig, override, read_preset
+from hiero.config import TextConfig, TrainConfig, read_preset
 from hiero.data.narrated_windows import NarratedWindows
 from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
-from hiero.text.encoders import encode_texts, load_text_encoder
+from hiero.text.encoders import encode_texts, is_found_by_name, load_text_encoder
 from hiero.training.hiero_training import Capture, HieroTraining
-from hiero.training.loop import RunOptions, start_run
+from hiero.training.loop import RunOptions, apply_settings, start_run
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0
@@ -55,15 +55,20 @@ def train_from_files(
     preset_values = read_preset(preset)
     if folder is not None:
         preset_values["model"] = (folder.networks or (folder.config,))[0].to_dict()
-    values = override(preset_values, [*speech_settings(narrations, options.speech_window_s), *settings])
     fabric, display = start_run(out, options)
     options = replace(options, display=display)
+    settings = [*speech_settings(narrations, options.speech_window_s), *settings]
+    values = apply_settings(preset_values, settings, TrainConfig, display.log)
     text_config = _text_config(values, preset)
     # This reports wrong settings before any work.
     build_config(values, features, values.get("model", {}).get("text_size", 1))
 
     windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
     text_vectors = validation_vectors = text_encoder = None
+    if text_config.mode != "frozen" or not is_found_by_name(text_config.encoder):  # it is saved with the model
+        torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
+        text_encoder = load_text_encoder(text_config)
+        text_size = text_encoder.size
     if text_config.mode == "frozen":
         num_texts = len(windows.texts) + (len(validation_windows.texts) if validation_windows else 0)
         with options.display.texts(num_texts) as progress:
@@ -72,10 +77,6 @@ def train_from_files(
             if validation_windows:
                 validation_vectors = encode(validation_windows.texts, text_config.encoder)
         text_size = text_vectors.shape[1]
-    else:
-        torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
-        text_encoder = load_text_encoder(text_config)
-        text_size = text_encoder.size
     training = HieroTraining(
         build_config(values, features, text_size),
         windows,

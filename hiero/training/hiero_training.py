@@ -19,8 +19,7 @@ from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
-from hiero.storage.files import save_tensors
-from hiero.text.encoders import TextEncoder
+from hiero.text.encoders import TextEncoder, is_found_by_name
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
@@ -55,6 +54,11 @@ class HieroTraining(TrainingLoop):
             raise InputError(
                 f"model.radius_s must be above the spacing of segments ({spacing_s:g} s), got "
                 f"{config.model.radius_s:g}; try --set model.radius_s={2.5 * spacing_s:g}"
+            )
+        if text_encoder is None and not is_found_by_name(config.text.encoder):
+            raise InputError(
+                f"text.encoder {config.text.encoder} must be saved with the model, or it could not be used with texts; "
+                "pass it: text_encoder=load_text_encoder(config.text)"
             )
         super().__init__(config, len(windows), out, fabric)
         self.config, self.windows = config, windows
@@ -115,7 +119,7 @@ class HieroTraining(TrainingLoop):
             self.model,
             config.losses,
             None if config.model.behaviour.rounded_times else self.windows.store.clock.spacing_s,
-            text=self.text_encoder,
+            text=self.text_encoder if self.text_vectors is None else None,  # a frozen one has no part in the step
             precision=autocast_precision(config, self.fabric.device),
             peers=peers,
             augmentation=Augmentation(config.noise, config.jitter, config.text_noise),
@@ -165,10 +169,11 @@ class HieroTraining(TrainingLoop):
         training = {**self.config.to_dict(), "steps_done": self.step_number, "data": self.windows.summary()}
         training["validation"] = self.scores
         del training["model"]
-        text_encoder: dict[str, Any] = {"name": self.config.text.encoder, "file": None}
         if self.text_encoder is not None:
-            save_tensors(folder / TEXT_ENCODER_FILE, self.text_encoder.plain_state())
-            text_encoder = {**self.text_encoder.describe(), "file": TEXT_ENCODER_FILE}
+            text_encoder = self.text_encoder.save(folder)
+        else:
+            text_encoder = {"name": self.config.text.encoder, "file": None}
+            (folder / TEXT_ENCODER_FILE).unlink(missing_ok=True)  # of another model in this folder
         extra = {"losses": self.config.losses.to_dict(), "text_encoder": text_encoder, "training": training}
         write_model_folder(folder, self.config.model, self.model.state_dict(), extra)
 

@@ -18,7 +18,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hiero.config import RunConfig
+from hiero.config import RunConfig, override
 from hiero.errors import InputError
-from hiero.storage.files import load_tensors, parse_json, save_tensors
+from hiero.storage.files import load_metadata, load_tensors, parse_json, save_tensors
 from hiero.training.fabric import make_fabric
 from hiero.training.step import learning_rate, make_adam, set_learning_rate
 
@@ -85,6 +85,21 @@ def start_run(out: Path, options: RunOptions) -> tuple[Any, Any]:
     if (out / STATE_FILE).is_file() and not options.resume:
         raise InputError(f"{out}: already contains a run; resume it (--resume) or choose another folder")
     return fabric, options.display if fabric.is_global_zero else SilentDisplay()
+
+
+def apply_settings(
+    preset: dict[str, Any], settings: Sequence[str], defaults: type[RunConfig], log: Callable[[str], None]
+) -> dict[str, Any]:
+    """A preset with the settings of `--set`. If fewer epochs are set than the warm-up has, it keeps its share."""
+    values = override(preset, settings)
+    epochs, warmup = (values.get(name, getattr(defaults, name)) for name in ("epochs", "warmup_epochs"))
+    is_set = any(setting.startswith("warmup_epochs=") for setting in settings)
+    if isinstance(epochs, int) and isinstance(warmup, int | float) and not is_set and warmup > epochs > 0:
+        preset_epochs = preset.get("epochs", defaults.epochs)
+        values["warmup_epochs"] = epochs * warmup / preset_epochs
+        share = f"as in {warmup:g} of {preset_epochs}; change it with --set warmup_epochs=…"
+        log(f"the warm-up takes {values['warmup_epochs']:g} of {epochs} epochs, {share}")
+    return values
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -395,14 +410,11 @@ def _select(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The metadata of a saved state."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "pt") as file:
-            metadata: dict[str, Any] = parse_json((file.metadata() or {}).get("hiero", "{}"))
-    except (SafetensorError, ValueError) as error:
+        state: dict[str, Any] = parse_json(load_metadata(path).get("hiero", "{}"))
+    except ValueError as error:  # InputError is one, too
         raise InputError(f"{path}: damaged or cut short ({error})") from error
-    return metadata
+    return state
 
 
 def config_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -110,15 +110,30 @@ def write_goalstep(folder):
             "start_time": 2.0,
             "end_time": 12.0,
             "step_category": "Cook: Boil water",
-            "segments": [{"start_time": 2.0, "end_time": 5.0, "step_category": "Cook: Fill the pot", "segments": []}],
+            "step_description": "boils water",
+            "segments": [
+                {
+                    "start_time": 2.0,
+                    "end_time": 5.0,
+                    "step_category": "Cook: Fill the pot",
+                    "step_description": "fills the pot",
+                    "segments": [],
+                }
+            ],
         },
-        {"start_time": 15.0, "end_time": 30.0, "step_category": "Cook: Make tea", "segments": []},
+        {
+            "start_time": 15.0,
+            "end_time": 30.0,
+            "step_category": "Cook: Make tea",
+            "step_description": "makes tea",
+            "segments": [],
+        },
     ]
     videos = [
         {"video_uid": name, "start_time": 0.02, "end_time": end, "segments": steps}
         for name, end in (("u1", 40.0), ("grp-g1", 60.0))
     ]
-    (folder / "valid.json").write_text(json.dumps({"videos": videos}))
+    (folder / "valid.json").write_text(json.dumps({"version": "1.0", "split": "val", "videos": videos}))
     queries = [
         {"clip_start_sec": s["start_time"], "clip_end_sec": s["end_time"], "query": s["step_category"]} for s in steps
     ]

@@ -26,6 +26,8 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     assert f"{tmp_path / '1.json'}: report of egomcq written, 1 table" in capsys.readouterr().err
     assert report.settings["context"] == 2
     assert set(report.tables[0].rows[0].scores) == {"inter", "intra"}
+    with pytest.raises(InputError, match="--context"):  # it would be ignored
+        run(["egomcq", "--store", store.folder, "--questions", questions, "--model", "raw", "--context", 2], "x.json")
     rates = tmp_path / "rates.csv"
     rates.write_text(
         "video,fps,frames\n" + "".join(f"{name},{fps},{num}\n" for name, (fps, num) in egoprocel_files[1].items())
@@ -51,4 +53,6 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     ]
     report = run([*arguments, "--taxonomy", tmp_path / "more.txt", *options], tmp_path / "5.json")
     assert "4 labels" in report.tables[0].title
-    assert "instead of the paper's 514" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "instead of the paper's 514" in printed
+    assert printed.count("add --taxonomy") == 1  # not where it is given

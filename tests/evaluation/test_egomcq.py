@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 
 from hiero.data.narrated_windows import context_window
+from hiero.data.stores import pack
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.egomcq import embed_clips, evaluate_egomcq, read_questions
+from hiero.types import Clock
 from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
 
 
@@ -62,8 +65,28 @@ def test_raw_features_with_words_of_their_own(tmp_path, store):
     raw = SimpleNamespace(model=None, has_text=True, name="raw", encode=encode)
     table, _ = evaluate_egomcq(raw, store, questions)
     assert set(table.rows[0].scores) == {"inter", "intra"}
+    assert "Δ" not in table.notes[0]
     video, start_s, end_s = questions[0].choices[0]
     (vector,) = embed_clips(raw, store, [(video, start_s, end_s)], 4)
     window = context_window(store.num_segments(video), CLOCK, start_s, end_s, 0)
     mean = store.read(video, window.start, window.end).float().mean(0).numpy()
     np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), rtol=1e-5)
+
+
+def test_clips_beyond_the_features_are_counted_or_refused(tmp_path, engine, store):
+    questions = read_questions(write_questions(tmp_path / "egomcq.json"))
+    table, _ = evaluate_egomcq(engine, store, questions)  # features of video c end after 1.6 s
+    assert "begin after the features" in table.notes[0]
+    wrong = pack(tmp_path / "features", tmp_path / "wrong", clock=Clock(300.0, 16.0))[0]
+    with pytest.raises(InputError, match="--fps"):
+        evaluate_egomcq(engine, wrong, questions)
+
+
+@pytest.mark.parametrize("change", [{"answer": 5}, {"choices": {"0": {}}}, {"types": 3}])
+def test_impossible_questions_are_refused(tmp_path, change):
+    file = write_questions(tmp_path / "egomcq.json", num=2)
+    content = json.loads(file.read_text())
+    content["1"] |= change
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"egomcq\.json"):
+        read_questions(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,21 @@ from hiero.evaluation.egoprocel import (
     AVERAGINGS,
     CLUSTERING_METHODS,
     _data_set_means,
+    check_lengths,
     evaluate_egoprocel,
     predict,
     score,
 )
 from hiero.evaluation.egoprocel_data import (
+    NO_FEATURES,
+    NO_RATE,
     TASKS,
     EgoProceLVideo,
     find_egoprocel_videos,
     frame_labels,
     probe_rates,
     read_key_steps,
+    read_rates,
 )
 from tests.conftest import load_json
 from tests.oracle.bootstrap import plain_data_set_means, score_each_draw
@@ -44,7 +49,7 @@ def test_egoprocel(egoprocel_files, engine):
     folder, rates = egoprocel_files
     videos, missing, absent_tasks = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
     assert [video.name for video in videos] == ["0003", "0004", "S07_Brownie_7150991-1431"]
-    assert missing == ["0005"]
+    assert missing == {"0005": NO_FEATURES}
     assert len(absent_tasks) == 14
     tables = evaluate_egoprocel(engine, videos)
     main = tables[0]
@@ -120,3 +125,43 @@ def test_frame_rates_come_from_videos(tmp_path):
             out.mux(packet)
     (tmp_path / "videos" / "0004.csv").write_text("0,1,1 take")
     assert probe_rates(tmp_path / "videos", ["0003", "0004"]) == {"0003": (12.0, 24)}
+
+
+def test_features_of_another_rate_are_refused_before_anything_is_scored(egoprocel_files, engine):
+    folder, rates = egoprocel_files
+    videos, _, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+    assert not check_lengths(engine, videos, 16)
+    with pytest.raises(InputError, match="--stride"):
+        check_lengths(engine, videos, 8)
+    longer = [replace(videos[0], key_steps=((0.0, 99.0, 1),)), *videos[1:]]
+    assert [warning.split(":")[0] for warning in check_lengths(engine, longer, 16)] == [videos[0].name]
+
+
+def test_a_video_without_a_frame_rate_is_not_one_without_features(egoprocel_files):
+    folder, rates = egoprocel_files
+    del rates["0004"]
+    _, missing, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+    assert missing == {"0004": NO_RATE, "0005": NO_FEATURES}
+    with pytest.raises(InputError, match=f"3 annotated videos have {NO_RATE}"):
+        find_egoprocel_videos(folder / "annotations", folder / "features", {})
+    with pytest.raises(InputError, match="--only nonsense"):
+        find_egoprocel_videos(folder / "annotations", folder / "features", rates, ["nonsense"])
+
+
+def test_frame_rates_are_read_by_the_names_of_their_columns(tmp_path):
+    file = tmp_path / "rates.csv"
+    expected = {"a": (29.97, 300)}
+    for text in ("video,fps,frames\na,29.97,300\n", "frames,video,fps\n300,a,29.97\n", "a,29.97,300\n"):
+        file.write_text(text)
+        assert read_rates(file) == expected
+    for text in ("", "video,fps,frames\n", "video,fps\na,30\n", "a,0,300\n", "a,nan,300\n"):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"rates\.csv"):
+            read_rates(file)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "0,5\n", "-3,5,1 take\n", "nan,5,1 take\n"])
+def test_a_list_of_key_steps_that_cannot_be_scored_is_named(tmp_path, text):
+    (tmp_path / "v.csv").write_text(text)
+    with pytest.raises(InputError, match=r"v\.csv"):
+        read_key_steps(tmp_path / "v.csv")

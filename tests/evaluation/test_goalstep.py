@@ -10,7 +10,7 @@ import pytest
 
 from hiero.data.features import read_feature_array
 from hiero.errors import InputError
-from hiero.evaluation.cases import AnnotatedVideo, EvalOptions, TextEmbeddings
+from hiero.evaluation.cases import AnnotatedVideo, EvalOptions, TextEmbeddings, read_input_features
 from hiero.evaluation.goalstep import (
     evaluate_classification,
     label_text,
@@ -22,7 +22,7 @@ from hiero.evaluation.goalstep import (
 )
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.tasks import localization_task
-from hiero.types import AnnotatedStep
+from hiero.types import AnnotatedStep, Clock
 from tests.evaluation.simulated import CLOCK, write_goalstep
 
 SHARED = Path(__file__).parents[3] / "shared" / "annotations"
@@ -132,3 +132,33 @@ def test_labels_of_all_files_are_joined(tmp_path):
         "pour",
         "stir",
     ]
+
+
+def test_features_of_another_frame_rate_are_refused(tmp_path, engine):
+    write_goalstep(tmp_path)
+    groups, annotated = read_groups(tmp_path / "groups.tsv"), read_grounding(tmp_path / "grounding.json")
+    messages = []
+    read_goalstep_cases(engine, tmp_path / "features", annotated, groups, CLOCK, log=messages.append)
+    assert not messages
+    with pytest.raises(InputError, match="--fps and --stride"):
+        read_goalstep_cases(engine, tmp_path / "features", annotated, groups, Clock(60.0, 16.0))
+
+
+def test_files_without_what_a_task_needs_say_so(tmp_path, engine):
+    write_goalstep(tmp_path)
+    with pytest.raises(InputError, match=r"grounding\.json: has queries without categories"):
+        read_steps(tmp_path / "grounding.json")
+    (tmp_path / "ego4d.json").write_text('{"videos": [{"video_uid": "v", "duration_sec": 3}]}')
+    with pytest.raises(InputError, match=r"ego4d\.json: not an annotation file of Goal-Step"):
+        read_grounding(tmp_path / "ego4d.json")
+    with pytest.raises(InputError, match="none of the 1 annotated videos has a step with a text"):
+        read_goalstep_cases(engine, tmp_path / "features", [AnnotatedVideo("u1", ())], {}, CLOCK)
+    (tmp_path / "groups.tsv").write_text("university\tvideo_group\n")
+    with pytest.raises(InputError, match=r"groups\.tsv"):
+        read_groups(tmp_path / "groups.tsv")
+
+
+def test_a_wrong_width_names_the_models_that_fit(tmp_path, engine):
+    np.save(tmp_path / "v.npy", np.zeros((3, 1024), dtype=np.float32))
+    with pytest.raises(InputError, match="--model hiero-omnivore-b or raw"):
+        read_input_features(engine, tmp_path / "v.npy")

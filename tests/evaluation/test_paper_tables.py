@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +13,19 @@ from hiero.cli import app
 from hiero.config import ModelConfig, TextConfig
 from hiero.errors import InputError
 from hiero.evaluation import paper_tables
-from hiero.evaluation.paper_tables import check_data, definitions, make_table, report_file, table_names
+from hiero.evaluation.paper_tables import PaperTables, check_data, definitions, report_file, table_names
 from hiero.evaluation.results import Report, Row, Table, as_latex
 from hiero.model.hiero import HiERO
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, scores_by_method, write_goalstep
 from tests.optional import weights_or_skip
 from tests.processes import run_hiero
+
+SHARED = Path(__file__).parents[3] / "shared" / "annotations"
+
+
+def tables_in(folder, **options):
+    return PaperTables(folder / "data", folder / "models", folder / "runs", **options)
 
 
 def test_every_table_is_whole():
@@ -33,7 +39,7 @@ def test_every_table_is_whole():
 
 def test_a_table_without_data_says_what_to_get(tmp_path):
     for name in table_names():
-        result = make_table(name, tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+        result = tables_in(tmp_path).make(name)
         ours = [row for row in result.table.rows if not row.method.endswith("published")]
         assert all(set(row.scores) == {"parameters (M)"} for row in ours)
         if name == "egoprocel-statistics":
@@ -43,7 +49,7 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
         told = [*result.wanted, *result.table.notes]
         assert not any(f" {folder}/" in line for line in told for folder in ("DATA", "MODELS"))
     with pytest.raises(InputError, match="choose one of mcq"):
-        make_table("nine", tmp_path, tmp_path, tmp_path)
+        tables_in(tmp_path).make("nine")
 
 
 def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
@@ -54,14 +60,14 @@ def test_reports_become_rows_and_seeds_are_averaged(tmp_path):
         run = {"eval": "egomcq", "model": "hiero-egovlp", "backbone": "egovlp"}
         arguments, _ = paper_tables.run_arguments(run, [folder], tmp_path / "data")
         report.save(report_file(run, [folder], arguments, tmp_path / "runs"))
-    result = make_table("mcq", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+    result = tables_in(tmp_path).make("mcq")
     ours = next(row for row in result.table.rows if row.method == "HiERO (EgoVLP), ours")
     assert ours.scores == {"inter": 90.0, "intra": 60.0}
     assert ours.intervals["inter"] == pytest.approx((90 - 2 * np.sqrt(8), 90 + 2 * np.sqrt(8)))
     assert result.commands == ["run 0", "run 1"]
 
 
-def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
+def test_seeds_of_heads_are_scored_together(tmp_path):
     """`hiero head eval` averages them itself: one command for all."""
     for path in ("goalstep/goalstep_grounding_val.json", "goalstep/goalstep_video_groups.tsv", "ego4d/egovlp/x.pt"):
         (tmp_path / "data" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -69,28 +75,26 @@ def test_seeds_of_heads_are_scored_together(tmp_path, monkeypatch):
     for seed in (0, 1):
         (tmp_path / "models" / "heads" / f"steps-egovlp-seed{seed}").mkdir(parents=True)
 
-    def run(command, **_):
-        assert command[2:5] == ["hiero", "head", "eval"]
-        assert [Path(part).name for part in command[5:7]] == ["steps-egovlp-seed0", "steps-egovlp-seed1"]
+    def run(command, _):
+        assert command[:2] == ["head", "eval"]
+        assert [Path(part).name for part in command[2:4]] == ["steps-egovlp-seed0", "steps-egovlp-seed1"]
         Report("head", [Table("t", [Row("m", {"R1@.3": 15.0})])], command="made").save(
             Path(command[command.index("-o") + 1])
         )
-        return SimpleNamespace(returncode=0)
+        return ""
 
-    monkeypatch.setattr(paper_tables.subprocess, "run", run)
-    result = make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+    result = tables_in(tmp_path, execute=run).make("grounding-supervised")
     assert scores_by_method(result.table)["EgoVLP, ours"] == {"R1@.3": 15.0}
     assert len(list((tmp_path / "runs").glob("head-steps-egovlp-*.json"))) == 1
     (tmp_path / "models" / "heads" / "steps-egovlp-seed1").rename(tmp_path / "models" / "heads" / "steps-egovlp-seed2")
     with pytest.raises(AssertionError):  # another seed is another run
-        make_table("grounding-supervised", tmp_path / "data", tmp_path / "models", tmp_path / "runs")
+        tables_in(tmp_path, execute=run).make("grounding-supervised")
 
 
-def test_a_table_runs_what_it_needs(tmp_path, monkeypatch, capsys):
+def test_a_table_runs_what_it_needs(tmp_path, capsys):
     """From end to end: a model, features and questions in the folders that the table names, and a
     process for the run.
     """
-    monkeypatch.setattr(paper_tables.subprocess, "run", lambda command, **_: run_hiero(*command[3:], check=False))
     data, models = tmp_path / "data", tmp_path / "models"
     (data / "goalstep").mkdir(parents=True)
     write_goalstep(data / "goalstep")
@@ -101,7 +105,7 @@ def test_a_table_runs_what_it_needs(tmp_path, monkeypatch, capsys):
         (data / "goalstep" / old).rename(data / "goalstep" / new)
     save_random_model(models / "hiero-egovlp")
     weights_or_skip("minilm")
-    result = make_table("clustering-grounding", data, models, tmp_path / "runs")
+    result = tables_in(tmp_path, execute=lambda command, _: run_hiero(*command) and "").make("clustering-grounding")
     ours = [row.method for row in result.table.rows if row.method.endswith("ours")]
     assert ours == [f"HiERO (EgoVLP), {name}, ours" for name in ("K-Means (L2)", "K-Means (cosine)", "spectral")]
     assert ["--protocol release" in command for command in result.commands] == [False, True]
@@ -134,17 +138,16 @@ def test_annotations_are_counted():
     assert paper_tables.count_annotations(annotations, "Salad") == {}
 
 
-def test_seeds_are_trained_by_the_table_s_own_command(tmp_path, monkeypatch):
+def test_seeds_are_trained_by_the_table_s_own_command(tmp_path):
     commands = []
 
-    def run(command, **_):
-        commands.append(command[3:])
-        (tmp_path / "models" / "heads").mkdir(parents=True, exist_ok=True)
-        return SimpleNamespace(returncode=0)
+    def run(command, _):
+        commands.append(command)
+        return ""
 
-    monkeypatch.setattr(paper_tables.subprocess, "run", run)
-    paper_tables.train_seeds("heads/steps-egovlp", tmp_path / "data", tmp_path / "models", 2)
-    paper_tables.train_seeds("hiero-egovlp", tmp_path / "data", tmp_path / "models", 2)  # imported: nothing to train
+    tables = tables_in(tmp_path, num_seeds=2, execute=run)
+    tables.train_seeds("heads/steps-egovlp")
+    tables.train_seeds("hiero-egovlp")  # imported: nothing to train
     assert [command[command.index("-o") + 1] for command in commands] == [
         str(tmp_path / "models" / "heads" / f"steps-egovlp-seed{seed}") for seed in (0, 1)
     ]
@@ -168,7 +171,7 @@ def test_data_check(tmp_path, capsys):
     write_goalstep(tmp_path / "data" / "goalstep")
     inputs, num_rows = check_data(tmp_path / "data", tmp_path / "models")
     assert num_rows["grounding"][0] == 0
-    assert {item.path.name for item in inputs if item.found} == set()
+    assert found_in(tmp_path / "data") == {"valid.json"}
     files = {item.path: item for item in inputs}
     assert "hiero pack" in files[tmp_path / "data" / "stores" / "egovlp"].source
     (tmp_path / "data" / "egomcq.json").write_text("{}")
@@ -179,3 +182,68 @@ def test_data_check(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "mcq                       1 of 5    hiero table mcq" in printed
     assert f"present  {tmp_path / 'data' / 'egomcq.json'}" in printed
+    assert "goalstep_grounding_train.json" in printed  # read by the training of heads
+    assert num_rows["egoprocel-statistics"] == (0, 16)
+    (tmp_path / "data" / "egoprocel").mkdir()
+    (tmp_path / "data" / "egoprocel" / "annotations").symlink_to(FIXTURES / "protocols" / "egoprocel" / "annotations")
+    assert check_data(tmp_path / "data", tmp_path / "models")[1]["egoprocel-statistics"][0] > 0
+
+
+def found_in(data):
+    inputs, _ = check_data(data, data.parent / "models")
+    return {item.path.name for item in inputs if item.found and item.path.is_relative_to(data)}
+
+
+def test_an_official_file_of_goalstep_is_known_by_its_content(tmp_path):
+    (tmp_path / "data" / "goalstep").mkdir(parents=True)
+    write_goalstep(tmp_path)
+    (tmp_path / "valid.json").rename(tmp_path / "data" / "goalstep" / "from_the_web.json")
+    (tmp_path / "data" / "goalstep" / "another.json").write_text('{"videos": []}')
+    assert found_in(tmp_path / "data") == {"from_the_web.json"}
+    for benchmark in ("goalstep-grounding", "goalstep-localization"):
+        run = {"eval": benchmark, "model": "hiero-egovlp", "backbone": "egovlp"}
+        arguments, _ = paper_tables.run_arguments(run, [tmp_path], tmp_path / "data")
+        assert arguments[:2] == ["--annotations", str(tmp_path / "data" / "goalstep" / "from_the_web.json")]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
+def test_the_real_files_of_goalstep_are_found(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "goalstep").symlink_to(SHARED)
+    grounding = {"goalstep_grounding_train.json", "goalstep_grounding_val.json"}
+    assert found_in(tmp_path / "data") == {"goalstep_valid.json", "goalstep_video_groups.tsv", *grounding}
+
+
+def test_a_row_that_fails_does_not_end_the_table(tmp_path, capsys):
+    """A damaged report of one model, and a good one of another."""
+    for model in ("hiero-omnivore", "hiero-egovlp"):
+        (tmp_path / "models" / model).mkdir(parents=True)
+        run = {"eval": "egomcq", "model": model, "backbone": model.removeprefix("hiero-")}
+        arguments, _ = paper_tables.run_arguments(run, [tmp_path / "models" / model], tmp_path / "data")
+        file = report_file(run, [tmp_path / "models" / model], arguments, tmp_path / "runs")
+        Report("egomcq", [Table("t", [Row("m", {"inter": 90.0})])], command="made").save(file)
+        if model == "hiero-omnivore":
+            file.write_text("{}")
+    folders = [text for name in ("data", "models", "runs") for text in (f"--{name}", str(tmp_path / name))]
+    with pytest.raises(SystemExit) as stop:
+        app(["table", "mcq", *folders, "--json"], result_action="return_value")
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["method"]: row["scores"] for row in document["table"]["rows"]}
+    assert (stop.value.code, rows["HiERO (EgoVLP), ours"]) == (1, {"inter": 90.0})
+    assert len(document["failed"]) == 1
+    assert document["failed"][0].startswith("HiERO (Omnivore): ")
+    assert "egomcq-hiero-omnivore" in document["failed"][0]
+
+
+def test_a_run_that_fails_is_tried_once(tmp_path):
+    """Several rows, also of other tables, may need it."""
+    for name in ("egomcq.json", "stores/egovlp/store.json", "goalstep/goalstep_grounding_val.json"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text("")
+    (tmp_path / "models" / "egovlp-align").mkdir(parents=True)
+    commands = []
+    tables = tables_in(tmp_path, execute=lambda command, _: commands.append(command) or "the disk is full")
+    failed = [reason for name in ("context", "window") for reason in tables.make(name).failed]
+    assert len(failed) == 5
+    assert all("the disk is full" in reason for reason in failed)
+    assert len(commands) == 4  # four contexts

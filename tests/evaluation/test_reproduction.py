@@ -13,8 +13,9 @@ import time
 import pytest
 from filelock import FileLock
 
-from hiero.cli import app, reproduce
+from hiero.cli import app
 from hiero.errors import BusyError, InputError
+from hiero.evaluation import commands as running
 from hiero.evaluation.paper_tables import definitions
 from hiero.evaluation.reproduction import reproducible_tables
 from hiero.evaluation.results import Report
@@ -69,7 +70,7 @@ def record_commands(patch):
                 return str(error)
         return ""
 
-    patch.setattr(reproduce, "run_hiero", run_here)
+    patch.setattr(running, "run_hiero", run_here)
     return done
 
 
@@ -207,7 +208,8 @@ def test_damaged_results_are_made_again(release, reproduced, commands):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hiero.cli import app, reproduce
+from hiero.cli import app
+from hiero.evaluation import commands
 
 data, out, done = sys.argv[1:]
 
@@ -222,7 +224,7 @@ def run(arguments, environment):
     return ""
 
 Path(done).touch()
-reproduce.run_hiero = run
+commands.run_hiero = run
 app(["reproduce", data, "-o", out, "--only", "mcq"])
 """
 
@@ -250,7 +252,7 @@ def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, mon
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr(reproduce, "run_hiero", interrupt)
+    monkeypatch.setattr(running, "run_hiero", interrupt)
     data = shutil.copytree(release, tmp_path / "HiERO")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
@@ -264,7 +266,8 @@ def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, mon
 def test_missing_files_are_named_with_their_places(release, commands, tmp_path, capsys):
     data = shutil.copytree(release, tmp_path / "HiERO")
     (data / EGO4D / "annotations/egomcq.json").unlink()
-    (data / GOALSTEP / "val.json").unlink()
+    for name in ("val.json", "goalstep_val.json"):  # the official file has the queries, too
+        (data / GOALSTEP / name).unlink()
     shutil.rmtree(data / "pretrained")
     tables = ["--only", "mcq", "--only", "grounding", "--only", "egoprocel", "--only", "egoprocel-statistics"]
     assert run(data, "-o", tmp_path / "out", "--device", "cpu", *tables) == 0
@@ -344,15 +347,15 @@ def test_commands_run_in_their_own_process(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are drawn, and do not hide the reason
     (tmp_path / "features").mkdir()
     (tmp_path / "features" / "a.npy").write_bytes(b"no numbers")
-    reason = reproduce.run_hiero(["pack", str(tmp_path / "features"), str(tmp_path / "store")], {})
+    reason = running.run_hiero(["pack", str(tmp_path / "features"), str(tmp_path / "store")], {})
     assert reason.startswith(str(tmp_path / "features"))
     shown = capfd.readouterr().err
     assert reason.splitlines()[0] in shown
     assert "━" in shown
-    assert reproduce.run_hiero(["--version"], {}) == ""
+    assert running.run_hiero(["--version"], {}) == ""
     (tmp_path / "egovlp").mkdir()
     (tmp_path / "egovlp" / "egovlp.pth").touch()
-    assert reproduce.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
+    assert running.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
 
 
 SAVES = """#!/bin/sh
@@ -386,6 +389,6 @@ def test_ctrl_c_waits_until_the_command_has_saved_its_state(tmp_path, monkeypatc
     thread = threading.Thread(target=press_ctrl_c)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        reproduce.run_hiero(["head", "train"], {})
+        running.run_hiero(["head", "train"], {})
     thread.join()
     assert (tmp_path / "saved").exists()

@@ -266,6 +266,9 @@ def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
         assert clips.features(0)[[0, 10, 19], 0].tolist() == [90, 100, 109]
         np.testing.assert_allclose(clips.spans(0), [[10, 20]])
     assert clips.clips[0].own_file
+    np.save(tmp_path / "v" / "v.npy", rows[:105])  # ends 15 s after the clip begins
+    warnings = read_clips(tmp_path / "v", tmp_path / "nlq.json", SECONDS).warnings
+    assert [warning.split(":")[0] for warning in warnings] == ["v"]
 
 
 def test_every_reading_gives_the_same_numbers(tmp_path):
@@ -320,5 +323,6 @@ def test_the_official_layouts(tmp_path):
     assert clips.first_s(0) <= video["clips"][0]["video_start_sec"] + 1
     goalstep = json.loads((SHARED / "goalstep_valid.json").read_text())["videos"][0]
     np.save(tmp_path / "features" / f"{goalstep['video_uid']}.npy", np.zeros((12000, 4), dtype=np.float32))
-    steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0))
-    assert steps.clips[0].truth[0].text == goalstep["segments"][0]["step_category"]
+    for queries, key in ((False, "step_category"), (True, "step_description")):
+        steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0), queries=queries)
+        assert steps.clips[0].truth[0].text == goalstep["segments"][0][key]

@@ -23,27 +23,21 @@ def minilm():
     return weights_or_skip("minilm")
 
 
-class Words:
-    """A tokenizer for towers of few words, as `tokenizers` has them."""
+def word_tokenizer():
+    """A tokenizer for towers of few words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    def encode_batch(self, texts):
-        rows = [[1, *(2 + hash_of(word) for word in text.split())] for text in texts]
-        longest = max(map(len, rows))
-        return [Encoded(row + [0] * (longest - len(row)), [1] * len(row) + [0] * (longest - len(row))) for row in rows]
-
-
-class Encoded:
-    def __init__(self, ids, attention_mask):
-        self.ids, self.attention_mask = ids, attention_mask
-
-
-def hash_of(word):
-    return sum(word.encode()) % 150
+    tokens = ["[PAD]", "[CLS]", "[UNK]", "#C", "C", "cuts", "the", "onion"]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 1)])
+    tokenizer.enable_padding()
+    return tokenizer
 
 
 @pytest.fixture
 def words(monkeypatch):
-    monkeypatch.setattr(encoders, "_tokenizer", lambda _: Words())
+    monkeypatch.setattr(encoders, "_tokenizer", lambda _: word_tokenizer())
 
 
 @pytest.fixture
@@ -83,7 +77,7 @@ def test_batches_and_order_change_nothing(minilm):
 def test_an_imported_checkpoint_brings_its_tower(imported, words):
     encoder = load_text_encoder(TextConfig(str(imported)))
     assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids = torch.tensor([Words().encode_batch(["cuts the onion"])[0].ids])
+    ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
     state = read_released(FIXTURES / "official_small.pth").text_encoder
     expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
     close(encoder.encode(["cuts the onion"]), expected)  # the first token, dropout off
@@ -193,3 +187,22 @@ def test_cached_texts_need_no_encoder(minilm, tmp_path, monkeypatch):
     assert again.dtype == torch.float16
     assert torch.equal(first[[1, 0]], again)
     assert torch.equal(first[0], first[2])
+
+
+def test_a_saved_tower_keeps_its_own_tokenizer(tmp_path):
+    """That of a transformers folder may be any."""
+    tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
+    tower.save_pretrained(tmp_path / "tower")
+    word_tokenizer().save(str(tmp_path / "tower" / "tokenizer.json"))
+    encoder = load_text_encoder(TextConfig(str(tmp_path / "tower")))
+    (tmp_path / "config.json").write_text(json.dumps({"text_encoder": encoder.save(tmp_path)}))
+    texts = ["#C C cuts the onion", "cuts"]
+    assert torch.equal(load_text_encoder(TextConfig(str(tmp_path))).encode(texts), encoder.encode(texts))
+
+
+def test_a_tower_that_could_not_be_rebuilt_is_refused(tmp_path, words):
+    tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
+    tower.config.activation = "relu"
+    tower.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"config\.json has unusual settings"):
+        load_text_encoder(TextConfig(str(tmp_path)))

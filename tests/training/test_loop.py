@@ -10,7 +10,7 @@ import torch
 
 import examples.custom_operator  # noqa: F401  registers mean-neighbours
 from examples.simulation import bag_of_words
-from hiero.config import LossConfig, ModelConfig
+from hiero.config import LossConfig, ModelConfig, TextConfig
 from hiero.errors import InputError
 from hiero.model.ensemble import load_model
 from hiero.model.hiero import HiERO
@@ -24,7 +24,7 @@ from hiero.training.hiero_training import HieroTraining, validate
 from hiero.training.loop import STATE_FILE, TrainingStopped
 from hiero.training.step import Objective, TrainStep, make_adam
 from tests.conftest import FIXTURES
-from tests.text.test_encoders import Words
+from tests.text.test_encoders import word_tokenizer
 
 
 def prepared(
@@ -204,6 +204,8 @@ def test_what_cannot_work_says_so(collection, tmp_path):
     config = collection.config()
     with pytest.raises(InputError, match=r"must be above the spacing .*try --set model\.radius_s=2\.5"):
         prepared(collection, tmp_path, config=replace(config, model=config.model.replace(radius_s=1.0)))
+    with pytest.raises(InputError, match=r"egovlp\.pth must be saved with the model"):
+        prepared(collection, tmp_path, config=config.replace(text=TextConfig("egovlp.pth")))
     with pytest.raises(InputError, match="--capture needs a CUDA GPU"):
         prepared(collection, tmp_path, capture=True)
     with pytest.raises(InputError, match="--device nonsense cannot be used"):
@@ -225,10 +227,8 @@ def test_fewer_windows_than_a_batch(collection, tmp_path):
 @pytest.mark.parametrize("mode", ["lora", "full"])
 def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     """It learns, is saved with the model, and comes back from its folder with what it learned."""
-    monkeypatch.setattr(encoders, "_tokenizer", lambda _: Words())
+    monkeypatch.setattr(encoders, "_tokenizer", lambda _: word_tokenizer())
     read_released(FIXTURES / "official_small.pth").save(tmp_path / "released")
-    from hiero.config import TextConfig
-
     text_config = TextConfig(str(tmp_path / "released"), mode, lora_rank=2)
 
     def run(out, stop_at=None, resume=False):

@@ -6,6 +6,7 @@ import pytest
 
 from hiero.config import ModelConfig, TextConfig, TrainConfig, override, read_preset
 from hiero.errors import InputError
+from hiero.training.loop import apply_settings
 from hiero.training.step import learning_rate
 
 PAPER = TrainConfig(ModelConfig(256))
@@ -25,6 +26,18 @@ def test_the_papers_schedule():
 
 def test_no_warm_up_begins_at_the_rate():
     assert learning_rate(0, 10, PAPER.replace(warmup_epochs=0.0)) == pytest.approx(1e-5)
+
+
+def test_a_warm_up_that_is_longer_than_the_run_keeps_its_share_and_says_so():
+    messages = []
+    values = apply_settings({}, ["epochs=3"], TrainConfig, messages.append)
+    rates = [learning_rate(step, 300, PAPER.replace(**values)) for step in range(300)]
+    assert rates.index(max(rates)) == 100
+    assert max(rates) == pytest.approx(PAPER.lr)
+    assert len(messages) == 1
+    assert apply_settings({}, ["epochs=6"], TrainConfig, messages.append) == {"epochs": 6}
+    with pytest.raises(InputError, match="warmup_epochs"):
+        PAPER.replace(**apply_settings({}, ["epochs=3", "warmup_epochs=5"], TrainConfig, messages.append))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""The files of CaptainCook4D, from a small folder in their layout."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.captaincook4d import main
+from hiero.engine.video_nodes import class_names
+from hiero.evaluation.own_videos import read_annotations
+from hiero.storage.files import save_tensors
+from hiero.text.minilm import MINILM_KEY, MINILM_SIZE
+from hiero.text.vector_cache import TextCache
+from tests.optional import weights_or_skip
+
+
+def write_source(folder):
+    names = [f"{recipe}_{i}" for recipe in range(6) for i in range(2)]
+
+    def rows(width):
+        return {name: torch.randint(-9, 9, (40, width), dtype=torch.int8) for name in names}
+
+    logits = {f"logits/{name}": x for name, x in rows(400).items()}
+    save_tensors(folder / "kinetics400_logits.safetensors", {**logits, "scale": torch.full((400,), 0.5)})
+    components = {f"pca/{name}": x for name, x in rows(384).items()}
+    others = {"scale": torch.ones(384), "basis": torch.randn(1024, 384), "mean": torch.zeros(1024)}
+    save_tensors(folder / "omnivore_pca384.safetensors", components | others)
+    steps = [{"start_s": 2.0, "end_s": 9.0, "text": "Rinse a tomato"}]
+    entries = {name: {"recipe": name[0], "seconds": 40, "steps": steps} for name in names}
+    (folder / "annotations.json").write_text(json.dumps(entries))
+
+
+def test_what_was_prepared_is_exported_without_naming_the_source_again(tmp_path):
+    weights_or_skip("minilm")
+    work, source = tmp_path / "work", tmp_path / "data"
+    write_source(source)
+    texts = ["Rinse a tomato", *class_names()]
+    TextCache(MINILM_KEY, work / "text").encode(texts, lambda each: np.ones((len(each), MINILM_SIZE)))
+    main(["prepare", str(work), "--source", str(source)])
+    main(["export", str(work)])
+    assert len(read_annotations(work / "own" / "annotations.json")) == 12
+    widths = [np.load(work / "own" / kind / "0_0.npy").shape[1] for kind in ("k400", "omnivore", "omnivore-b")]
+    assert widths == [400, 180, 1024]
+
+
+def test_a_source_without_annotations_is_named(tmp_path):
+    with pytest.raises(SystemExit, match=str(tmp_path)):
+        main(["export", str(tmp_path / "work"), "--source", str(tmp_path)])
