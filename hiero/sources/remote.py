@@ -245,13 +245,32 @@ class Origin:
         fs, path = self.opened
         with self._translated():
             try:
-                data: bytes = fs.cat_file(path, start=start, end=stop)
+                data: bytes = self._http_read(start, stop) if self.is_http else fs.cat_file(path, start=start, end=stop)
             except Exception as error:
                 if getattr(error, "status", None) == RANGE_ERROR:  # the file is shorter now
                     raise RemoteChangedError from None
                 raise
         if len(data) != stop - start:
             raise LostConnectionError("the connection ended early")
+        return data
+
+    def _http_read(self, start: int, stop: int) -> bytes:
+        """Read a range and no more, whatever the server sends. fsspec would hold the whole answer in memory."""
+        from fsspec.asyn import sync
+
+        fs, url = self.opened
+
+        async def ask() -> bytes:
+            session = await fs.set_session()
+            async with session.get(fs.encode_url(url), headers={"Range": f"bytes={start}-{stop - 1}"}) as response:
+                response.raise_for_status()
+                if response.status != 206 and start:
+                    raise LostConnectionError(
+                        "the server sent the beginning of the file in place of the requested part"
+                    )
+                return bytes(await response.content.readexactly(stop - start))
+
+        data: bytes = sync(fs.loop, ask)
         return data
 
     def chunks(self, start: int, size: int | None) -> Iterator[bytes]:
@@ -454,16 +473,22 @@ class RemoteFile:
             with part.open("wb" if size is None else "ab") as file:
                 progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
                 for chunk in origin.chunks(file.tell(), size):
+                    if size is None:  # it may have no end
+                        _make_room(self, file.tell() + len(chunk))
                     file.write(chunk)
                     file.flush()
                     os.fsync(file.fileno())
                     progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
 
-        _retry(resume, self.name, lambda: part.stat().st_size)
-        if _retry(origin.stat, self.name) != stat:
-            part.unlink()
-            raise RemoteChangedError
-        part.replace(self.path)
+        try:
+            _retry(resume, self.name, lambda: part.stat().st_size)
+            if _retry(origin.stat, self.name) != stat:
+                raise RemoteChangedError
+            part.replace(self.path)
+        except BaseException as error:
+            if size is None or isinstance(error, RemoteChangedError | MissingError | OSError):
+                part.unlink(missing_ok=True)
+            raise
 
     def fetch_companions(self) -> None:
         """Download transcripts and sidecars beside the file, and remove copies of those that no longer exist.

@@ -204,6 +204,30 @@ def test_a_server_without_ranges(server, says_size):
     assert file.reader() == str(file.path)  # a reader of parts has to bring it too
 
 
+def test_a_download_without_an_end_stops_at_the_limit(server, monkeypatch):
+    monkeypatch.setenv("HIERO_REMOTE_CACHE_GB", "0.005")
+    file = RemoteFile.from_address(server.put("/a.mp4", b"x"))
+    server.has_ranges, server.says_size, server.is_endless = False, False, True
+    with pytest.raises(InputError, match="HIERO_REMOTE_CACHE_GB"):
+        file.fetch()
+    assert not remote._parts(file.path)
+
+
+def test_a_server_that_answers_more_than_it_was_asked_for(server):
+    file = RemoteFile.from_address(server.put("/a.mp4", b"x" * 10))
+    server.says_size, server.is_endless = False, True
+    assert file.fetch().read_bytes() == b"x" * 10
+    assert server.num_sent < 50 * MB
+
+
+def test_nothing_stays_of_a_download_that_cannot_be_resumed(server):
+    file = RemoteFile.from_address(server.put("/a.mp4", bytes(3 * MB)))
+    server.has_ranges, server.drops = False, [0] + [MB, 0] * 20
+    with pytest.raises(InputError, match=r"a\.mp4: the connection was lost"):
+        file.fetch()
+    assert not remote._parts(file.path)
+
+
 def test_secrets_are_never_shown(server, tmp_path, monkeypatch):
     address = server.put("/v/a.mp4", b"x" * 10)
     secret = address.replace("//", "//me:pass-word-1@") + "?X-Amz-Signature=sig-nature-1"
