@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CycloptsPanel, Group, Parameter
 
 import hiero
 from hiero.cli import (
@@ -33,7 +33,7 @@ from hiero.cli import (
 from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
-from hiero.errors import InputError
+from hiero.errors import InputError, hide_credentials
 
 app = App(
     name="hiero",
@@ -43,6 +43,7 @@ app = App(
     group_parameters=OPTIONS,
     default_parameter=Parameter(show_default=lambda default: None if default is False or default == "" else default),
     suppress_keyboard_interrupt=False,
+    error_formatter=lambda error: CycloptsPanel(hide_credentials(str(error))),
 )
 GROUPS = {
     "Videos": (steps.steps, ask.ask, ask.label, watch.watch, corrections.import_steps, corrections.push_steps),

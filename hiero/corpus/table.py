@@ -25,7 +25,7 @@ from filelock import FileLock
 
 from hiero.decoding.recordings import names_files
 from hiero.errors import InputError
-from hiero.sources.addresses import is_address
+from hiero.sources.addresses import check_credentials, is_address
 from hiero.sources.remote import remote_exists
 from hiero.storage.files import is_disk_full
 
@@ -109,6 +109,7 @@ class CorpusTables:
             import lancedb
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
+        check_credentials(uri)
         advice = f"create one with: hiero index VIDEO… --to {uri}"
         if not is_address(uri) and not create and not Path(uri).is_dir():
             raise InputError(f"{uri}: no such corpus; {advice}")

@@ -28,7 +28,15 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from hiero.errors import InputError
-from hiero.sources.addresses import COPY_NAMES, describe_error, has_magic, is_http, public_address, query_identity
+from hiero.sources.addresses import (
+    COPY_NAMES,
+    check_credentials,
+    describe_error,
+    has_magic,
+    is_http,
+    public_address,
+    query_identity,
+)
 from hiero.storage.cache import KEY_LENGTH, cache_folder, content_key
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
@@ -160,6 +168,7 @@ class Origin:
     """A remote file or folder on its server. Credentials come from the environment, as usual for its file system."""
 
     def __init__(self, address: str) -> None:
+        check_credentials(address)
         self.address = address
         self.public = public_address(address)
         self.scheme = self.public.partition("://")[0]
