@@ -29,7 +29,7 @@ from hiero.backbones.registry import find_backbone
 from hiero.errors import InputError
 from hiero.extraction.extractor import Thumbnail, Thumbnails, join_windows
 from hiero.extraction.video_features import VideoFeatures
-from hiero.storage.files import check_fits, parse_json
+from hiero.storage.files import check_fits, parse_json, path_beside
 
 FORMAT = "hiero recording 2"
 # A write-ahead log needs no sync for each window and survives a power failure.
@@ -235,7 +235,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def _writer_lock(path: Path) -> FileLock:
-    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    return FileLock(path_beside(path, ".lock", "."), timeout=0)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -16,7 +16,7 @@ from hiero.data.features import find_features, read_features
 from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, embed_features
 from hiero.model.hiero import HiERO
-from hiero.storage.files import save_tensors
+from hiero.storage.files import path_beside, save_tensors
 from hiero.types import Clock
 
 STAMP = "hiero"  # metadata entry that identifies the source and the settings of an output
@@ -82,7 +82,10 @@ def output_files(source: Path, out: Path) -> dict[Path, Path]:
         raise InputError(f"-o {out} is a folder; name a file, such as {out / (source.stem + '.safetensors')}")
     if source.is_file():
         return {source: out}
-    return {file: out / file.relative_to(source).with_suffix(".safetensors") for file in find_features(source)}
+    return {
+        file: path_beside((out / file.relative_to(source)).with_suffix(""), ".safetensors")
+        for file in find_features(source)
+    }
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:

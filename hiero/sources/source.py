@@ -6,6 +6,7 @@ Inputs are resolved once, by `VideoSource.of`. All other code works on the local
 from __future__ import annotations
 
 import hashlib
+import os
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ class LocalFile:
     stored_name = location  # as a corpus stores it
 
     def exists(self) -> bool:
-        return self.path.is_file()
+        return os.path.isfile(self.path)  # noqa: PTH113 - pathlib raises an error for names that are too long
 
     def fetch(self, _: ProgressCallback = no_progress) -> Path:
         """The local path: there is nothing to download."""
