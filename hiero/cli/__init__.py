@@ -76,6 +76,9 @@ for flag in ("--help", "--version"):
 
 def main() -> None:
     """Run the command line. Mistakes of the user exit with code 2, failed file access with 1, Ctrl-C with 130."""
+    if sys.stdout is None:  # closed with >&-
+        log("hiero: standard output is closed; redirect it to a file or to /dev/null")
+        sys.exit(2)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid text
     for name in ("COLUMNS", "LINES"):  # rich fails at sizes that no terminal has

@@ -41,7 +41,8 @@ def log(line: str) -> None:
         from hiero.sources.addresses import display_addresses
 
         line = display_addresses(line)
-    print(printable(line), file=sys.stderr)
+    if sys.stderr is not None:  # closed with 2>&-; print() would write to standard output
+        print(printable(line), file=sys.stderr)
 
 
 def echo(line: str = "") -> None:

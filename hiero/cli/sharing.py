@@ -13,6 +13,7 @@ import hiero
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.options import Flag
 from hiero.errors import InputError
+from hiero.storage.files import real_path
 from hiero.types import Answer, Hierarchy, Match, VideoFile, format_count, format_time
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class ReelOptions:
         if self.reel.suffix.lower() not in CONTAINERS:
             raise InputError(f"--reel {self.reel}: must be a video file that ends in one of {', '.join(CONTAINERS)}")
         _check_videos(sources, "--reel")
-        if self.reel.resolve() in (source.resolve() for source in sources):
+        if real_path(self.reel) in (real_path(source) for source in sources):
             raise InputError(f"--reel {self.reel}: is the video itself; name another file")
 
     def write(

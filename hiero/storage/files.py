@@ -51,6 +51,11 @@ def is_disk_full(error: BaseException) -> bool:
     return any(getattr(error, "errno", None) == code or os.strerror(code) in str(error) for code in DISK_FULL_ERRNOS)
 
 
+def real_path(path: Path) -> Path:
+    """The absolute path without links. pathlib raises a RuntimeError for links in a circle; here they stay."""
+    return Path(os.path.realpath(path))
+
+
 def path_beside(path: Path, suffix: str, prefix: str = "") -> Path:
     """The path of a file that belongs to another one: its name with a prefix and a suffix, shortened if necessary."""
     name = path.name
