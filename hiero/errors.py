@@ -1,8 +1,29 @@
 """The error that users see: what is wrong with their input, and what to do."""
 
+import re
+
+# User and password of an address, also one that pathlib has shortened (s3:/…). The secret keys of S3 contain slashes.
+# A number after a colon is a port, and "arn:" begins the name of a bucket.
+CREDENTIALS = re.compile(
+    r"([a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
+)
+
+
+def hide_credentials(text: str) -> str:
+    """Remove users and passwords from the addresses in a text.
+
+    Examples:
+        >>> hide_credentials("cannot read s3://key:SEC/RET@bucket/kitchen.mp4")
+        'cannot read s3://bucket/kitchen.mp4'
+    """
+    return CREDENTIALS.sub(r"\1", text) if "@" in text else text
+
 
 class InputError(ValueError):
-    """Input that cannot be used. The message names the file or argument and says what to do."""
+    """Input that cannot be used. The message names the file or argument and says what to do, without passwords."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(hide_credentials(message))
 
 
 class BusyError(InputError):

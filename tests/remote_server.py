@@ -35,6 +35,7 @@ class FileServer(ThreadingHTTPServer):
     Attributes:
         files: Content by path.
         versions: ETag by path.
+        is_endless: Answers go on for ever with zeros.
         has_ranges: Parts of a file can be asked for.
         says_size: Answers have a Content-Length.
         drops: After how many bytes each of the next answers ends.
@@ -53,7 +54,7 @@ class FileServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
         self.versions: dict[str, str] = {}
-        self.has_ranges, self.says_size = True, True
+        self.has_ranges, self.says_size, self.is_endless = True, True, False
         self.drops: list[int] = []
         self.authorization = ""
         self.redirects: dict[str, str] = {}
@@ -123,6 +124,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             if server.delay_s:
                 time.sleep(server.delay_s)
+        while server.is_endless:
+            self.wfile.write(bytes(2**20))
+            server.num_sent += 2**20
 
 
 @contextmanager

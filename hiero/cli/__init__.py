@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CycloptsPanel, Group, Parameter
 
 import hiero
 from hiero.cli import (
@@ -35,7 +35,7 @@ from hiero.cli import (
 from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
-from hiero.errors import BusyError, InputError
+from hiero.errors import BusyError, InputError, hide_credentials
 from hiero.storage.cache import cache_limit
 
 app = App(
@@ -46,6 +46,7 @@ app = App(
     group_parameters=OPTIONS,
     default_parameter=Parameter(show_default=lambda default: None if default is False or default == "" else default),
     suppress_keyboard_interrupt=False,
+    error_formatter=lambda error: CycloptsPanel(hide_credentials(str(error))),
 )
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Videos": (steps.steps, ask.ask, clips.clips, procedure.procedure, corrections.import_steps),
@@ -92,6 +93,9 @@ MOVED = {
 
 def main() -> None:
     """Run the command line. Mistakes of the user exit with code 2, failed or locked files with 1, Ctrl-C with 130."""
+    if sys.stdout is None:  # closed with >&-
+        log("hiero: standard output is closed; redirect it to a file or to /dev/null")
+        sys.exit(2)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid text
     for name in ("COLUMNS", "LINES"):  # rich fails at sizes that no terminal has

@@ -12,6 +12,7 @@ from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.inputs import Run, find_inputs
 from hiero.cli.options import Flag, Join, LevelOptions, NumResults, Out, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError
+from hiero.storage.files import real_path
 from hiero.types import Answer, Hierarchy, Match, VideoFile, format_count, format_time
 
 MIN_REEL_SHARE = 0.5  # minimum probability of a moment in a reel, relative to the best moment of its query
@@ -96,7 +97,7 @@ def _check_output(out: Path, sources: Sequence[Path], is_file: bool) -> None:
             raise InputError(f"{source}: is a feature file; hiero clips needs the video")
     if is_file and out.suffix.lower() not in CONTAINERS:
         raise InputError(f"-o {out}: must be a video file that ends in one of {', '.join(CONTAINERS)}")
-    if is_file and out.resolve() in (source.resolve() for source in sources):
+    if is_file and real_path(out) in (real_path(source) for source in sources):
         raise InputError(f"-o {out}: is the video itself; name another file")
     if not is_file and out.is_file():
         raise InputError(f"-o {out}: is a file; name a folder for the clips of the steps")

@@ -37,11 +37,12 @@ MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
 def log(line: str) -> None:
     """Print a message to standard error, with addresses in place of the paths of cached copies."""
-    if "/remote/" in line:
+    if "/remote/" in line or "@" in line:
         from hiero.sources.addresses import display_addresses
 
         line = display_addresses(line)
-    print(printable(line), file=sys.stderr)
+    if sys.stderr is not None:  # closed with 2>&-; print() would write to standard output
+        print(printable(line), file=sys.stderr)
 
 
 def echo(line: str = "") -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from hiero.decoding.recordings import names_files
 from hiero.errors import BusyError, InputError
-from hiero.sources.addresses import is_address
+from hiero.sources.addresses import check_credentials, is_address
 from hiero.sources.remote import remote_exists
 from hiero.storage.files import is_disk_full
 from hiero.storage.locks import WAIT_S, hold_lock
@@ -108,6 +108,7 @@ class CorpusTables:
             import lancedb
         except ImportError:
             raise InputError("a corpus needs LanceDB; run: pip install 'hiero-video[serve]'") from None
+        check_credentials(uri)
         advice = f"create one with: hiero index VIDEO… --to {uri}"
         if not is_address(uri) and not create and not Path(uri).is_dir():
             raise InputError(f"{uri}: no such corpus; {advice}")

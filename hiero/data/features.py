@@ -13,7 +13,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.storage.files import FEATURE_SUFFIXES as FEATURE_SUFFIXES
-from hiero.storage.files import GIB, check_fits, load_arrays, read_json
+from hiero.storage.files import GIB, check_fits, load_arrays, path_beside, read_json
 from hiero.storage.pickles import read_torch
 from hiero.types import Clock
 
@@ -61,7 +61,7 @@ class Sidecar:
 
 def sidecar_path(path: Path) -> Path:
     """Path of the sidecar of a feature file."""
-    return path.with_name(path.name + ".json")
+    return path_beside(path, ".json")
 
 
 def read_sidecar(path: Path) -> Sidecar | None:

@@ -87,7 +87,7 @@ def write_clip(
     starts_s = []
     with atomic_path(path) as temporary:
         try:
-            with av.open(str(temporary), "w", format=container, container_options=options) as out:
+            with av.open(str(temporary.absolute()), "w", format=container, container_options=options) as out:
                 writer = _Copier(out) if copy else _Encoder(out, pieces)
                 _copy_tags(pieces[0].path, out, title)
                 for piece in pieces:

@@ -15,6 +15,12 @@ SEEK_MARGINS_S = (0.0, 5.0, 60.0, math.inf)  # before a time, from where reading
 BEFORE_START_S = 10.0  # before the first timestamp of any stream
 NO_TIMESTAMPS = ("avi",)  # containers whose packets have guessed timestamps
 START_CODE = b"\x00\x00\x01"
+# FFmpeg's names of the containers that are read. Playlists and image sequences, which open other files, are not.
+FORMATS = (
+    *("mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "asf", "flv", "gif"),
+    *("ogg", "mxf", "nut", "dv", "rm", "ivf", "obu", "h264", "hevc", "m4v", "wav"),
+)
+SAFE_OPTIONS = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": "file"}
 H264_IDR, HEVC_IDR_OR_CRA = {5}, {16, 17, 18, 19, 20, 21}  # types of NAL units
 
 
@@ -36,11 +42,15 @@ def open_container(path: Path, gpu: int | None = None, file: Any = None) -> Any:
     if file is None and not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
-        return open_for_decoding(file or str(path), gpu)
+        # FFmpeg would take the beginning of a name such as "12:30.mp4" for a protocol, but not that of a full path.
+        return open_for_decoding(file or str(path.absolute()), gpu)
     except InputError:  # of a remote file
         raise
     except (av.FFmpegError, ValueError, OSError) as error:
-        raise InputError(f"{path}: not a video that FFmpeg can read ({error})") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"{path}: not a video that FFmpeg can read ({reason}). Playlists and image sequences are not supported."
+        ) from error
 
 
 def open_for_decoding(file: Any, gpu: int | None) -> Any:
@@ -48,10 +58,11 @@ def open_for_decoding(file: Any, gpu: int | None) -> Any:
     import av
 
     if gpu is None:
-        return av.open(file)
+        return av.open(file, container_options=SAFE_OPTIONS)
     from av.codec.hwaccel import HWAccel
 
-    return av.open(file, hwaccel=HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True))
+    hwaccel = HWAccel("cuda", device=str(gpu), allow_software_fallback=False, is_hw_owned=True)
+    return av.open(file, hwaccel=hwaccel, container_options=SAFE_OPTIONS)
 
 
 def find_stream(container: Any, name: object, number: int) -> Any:

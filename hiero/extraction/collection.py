@@ -10,7 +10,6 @@ were interrupted. A video that cannot be read is reported and does not stop the 
 from __future__ import annotations
 
 import functools
-import glob
 import hashlib
 import io
 import json
@@ -38,7 +37,7 @@ from hiero.sources.addresses import failure_message
 from hiero.sources.source import SourceFile, VideoInput, VideoSource
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
-from hiero.storage.files import atomic_path, is_disk_full, write_text
+from hiero.storage.files import ANY, atomic_path, find_beside, find_temporaries, is_disk_full, path_beside, write_text
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 
 KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 in sidecars
@@ -127,7 +126,7 @@ class ExtractionPlan:
 
     def feature_file(self, name: str) -> Path:
         """The feature file of a video."""
-        return self.out / f"{name}.{self.format}"
+        return path_beside(self.out / name, f".{self.format}")
 
     def row_clock(self, path: Path) -> Clock:
         """The clock of the rows of a video."""
@@ -307,7 +306,7 @@ def _extract_rows(
 ) -> tuple[np.ndarray, float]:
     """Rows (T, D) in the precision of the plan, and the length of the video in seconds."""
     # Interrupted extractions resume from this file, unless the content or the settings have changed.
-    partial = file.parent / f".{file.stem}-{plan.settings_key[:8]}{sha256[:8]}.partial"
+    partial = path_beside(file.with_suffix(""), f"-{plan.settings_key[:8]}{sha256[:8]}.partial", ".")
     partial.parent.mkdir(parents=True, exist_ok=True)
     options = ExtractionOptions(
         spacing_s=clock.spacing_s,
@@ -356,13 +355,12 @@ def _write(
 
 def _remove_leftovers(file: Path, begun_at: float) -> None:
     """Remove files that interrupted extractions left beside a feature file."""
-    for partial in file.parent.glob(f".{glob.escape(file.stem)}-*.partial"):
+    for partial in find_beside(file.with_suffix(""), f"-{16 * ANY}.partial", "."):
         partial.unlink(missing_ok=True)
-    for pattern in (f".{glob.escape(file.name)}.*.part", f"..{glob.escape(file.stem)}-*.part"):  # of `atomic_path`
-        for part in file.parent.glob(pattern):
-            with suppress(FileNotFoundError):
-                if part.stat().st_mtime < begun_at:
-                    part.unlink()
+    for part in [*find_temporaries(file), *find_temporaries(sidecar_path(file))]:
+        with suppress(FileNotFoundError):
+            if part.stat().st_mtime < begun_at:
+                part.unlink()
 
 
 def _serialise(rows: np.ndarray, format: str) -> bytes:

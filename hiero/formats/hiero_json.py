@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.storage.files import home, read_json, write_bytes
+from hiero.storage.files import home, path_beside, read_json, write_bytes
 from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step, check_text
 
 EDITS_SUFFIX = ".hiero.json"
@@ -42,7 +42,7 @@ class StoredEdits:
 
 def edits_file(video: Path) -> Path:
     """The file beside a video or feature file that holds its corrected steps."""
-    return video.with_name(video.name + EDITS_SUFFIX)
+    return path_beside(video, EDITS_SUFFIX)
 
 
 def find_edits(video: Path, key: str | None) -> list[Path]:

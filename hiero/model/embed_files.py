@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.model.ensemble import HieroEnsemble, embed_features
 from hiero.model.hiero import HiERO
 from hiero.storage.cache import content_key
-from hiero.storage.files import save_tensors
+from hiero.storage.files import path_beside, real_path, save_tensors
 from hiero.types import Clock
 
 STAMP = "hiero"  # metadata entry that identifies the source and the settings of an output
@@ -73,8 +73,8 @@ class FileEmbedder:
 
 def output_files(source: Path, out: Path) -> dict[Path, Path]:
     """The output of each feature file: `out` for a file, the same tree below `out` for a folder."""
-    is_inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
-    if is_inside or out.resolve() == source.resolve():
+    is_inside = source.is_dir() and real_path(out).is_relative_to(real_path(source))
+    if is_inside or real_path(out) == real_path(source):
         raise InputError(f"-o {out} would mix with the input {source}; choose another folder")
     if source.is_dir() and out.is_file():
         raise InputError(f"-o {out} is a file; a folder of features needs a folder to write to")
@@ -82,7 +82,10 @@ def output_files(source: Path, out: Path) -> dict[Path, Path]:
         raise InputError(f"-o {out} is a folder; name a file, such as {out / (source.stem + '.safetensors')}")
     if source.is_file():
         return {source: out}
-    return {file: out / file.relative_to(source).with_suffix(".safetensors") for file in find_features(source)}
+    return {
+        file: path_beside((out / file.relative_to(source)).with_suffix(""), ".safetensors")
+        for file in find_features(source)
+    }
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,7 @@ from hiero.engine import Video
 from hiero.formats.registry import write_export
 from hiero.report.inlining import write_page
 from hiero.speech.transcripts import Transcript
-from hiero.storage.files import write_bytes, write_text
+from hiero.storage.files import path_beside, write_bytes, write_text
 from hiero.types import Hierarchy, Step, VideoFile, file_fields
 
 MAX_PICTURES = 400  # more pictures would make the file too large to send
@@ -98,7 +98,11 @@ def write_results(
     for name in formats:
         write_export(name, hierarchy, folder)
         for number, file in enumerate(hierarchy.files, start=1):
-            write_export(name, hierarchy.of_file(file), folder / "files" / f"{number:02d}-{Path(file.path).stem}")
+            write_export(
+                name,
+                hierarchy.of_file(file),
+                path_beside(folder / "files" / Path(file.path).stem, "", f"{number:02d}-"),
+            )
     ids = {step.id for step in hierarchy}
     for old in (folder / "pictures").glob("*.jpg"):
         if old.stem not in ids:

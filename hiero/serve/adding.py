@@ -18,7 +18,7 @@ from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
-from hiero.storage.files import user_home, write_bytes
+from hiero.storage.files import real_path, user_home, write_bytes
 from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
@@ -77,7 +77,7 @@ def add_folder(context: Context, path: Annotated[str, Body(embed=True, max_lengt
         recordings = find_recordings([folder], resolve_clashes=True)
     except NoFilesError:
         raise InputError(f"{path or 'your home folder'}: has no videos; choose another folder") from None
-    inside = {name: source for name, source in recordings.items() if source.path.resolve().is_relative_to(folder)}
+    inside = {name: source for name, source in recordings.items() if real_path(source.path).is_relative_to(folder)}
     for name, source in inside.items():
         context.library.add(source, name)
     context.record("add folder", path, f"{len(inside)} videos")
@@ -102,7 +102,7 @@ def _find_folder(context: RequestContext, path: str) -> Path:
         raise NotFoundError("this server shows only the videos it was started with; start it with: hiero serve FOLDER")
     home = user_home().resolve()
     with suppress(OSError, ValueError):  # for example a null character
-        folder = (home / check_text(path)).resolve()
+        folder = real_path(home / check_text(path))
         if folder.is_relative_to(home) and folder.is_dir():
             return folder
     raise NotFoundError("there is no such folder in your home folder; for others, start with: hiero serve FOLDER")

@@ -7,11 +7,12 @@ import re
 import urllib.parse
 from pathlib import Path
 
-from hiero.errors import InputError
+from hiero.errors import InputError, hide_credentials
 
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://", re.ASCII)
 HTTP_SCHEMES = ("http", "https")
 LIVE_SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
+OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "hf")
 # Parameters of an address that sign it or identify the user; the file does not depend on them.
 SIGNATURE = re.compile(
     r"x-(amz|goog|oss|obs|cos|ms)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|"
@@ -59,7 +60,9 @@ def public_address(address: str) -> str:
         'https://host/kitchen.mp4'
     """
     parts = []
-    for part in address.split("::"):  # fsspec's chains: zip://kitchen.mp4::s3://bucket/videos.zip
+    for part in map(
+        hide_credentials, address.split("::")
+    ):  # fsspec's chains: zip://kitchen.mp4::s3://bucket/videos.zip
         scheme, separator, rest = part.partition("://")
         if not separator:
             parts.append(part)
@@ -71,6 +74,16 @@ def public_address(address: str) -> str:
         authority = authority.rpartition("@")[2].partition("?")[0]
         parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
     return "::".join(parts)
+
+
+def check_credentials(address: str) -> None:
+    """Raise InputError for an object store's address with a key or token. It would show up in messages of libraries."""
+    for part in address.split("::"):
+        if scheme_of(part) in OBJECT_STORES and hide_credentials(part) != part:
+            raise InputError(
+                f"{public_address(address)}: its address contains a key, which {scheme_of(part)}:// does not take. "
+                "Set the credentials as environment variables, such as AWS_SECRET_ACCESS_KEY or HF_TOKEN."
+            )
 
 
 def query_identity(address: str) -> str:
@@ -94,7 +107,8 @@ def describe_error(error: BaseException, address: str = "") -> str:
 
 
 def display_addresses(text: str) -> str:
-    """Replace paths of local copies in a message by the addresses of the files."""
+    """Replace paths of local copies in a message by the addresses of the files, and remove passwords."""
+    text = hide_credentials(text)
     if f"{os.sep}remote{os.sep}" not in text:
         return text
     for path in sorted(COPY_NAMES, key=lambda path: -len(path.name)):  # a name may be the prefix of another

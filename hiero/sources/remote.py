@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hiero.errors import BusyError, InputError
-from hiero.sources.addresses import COPY_NAMES, describe_error, has_magic, is_http, public_address, query_identity
+from hiero.sources.addresses import (
+    COPY_NAMES,
+    check_credentials,
+    describe_error,
+    has_magic,
+    is_http,
+    public_address,
+    query_identity,
+)
 from hiero.storage.cache import KEY_LENGTH, REMOTE, cache_folder, content_key
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
 from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
@@ -158,6 +166,7 @@ class Origin:
     """A remote file or folder on its server. Credentials come from the environment, as usual for its file system."""
 
     def __init__(self, address: str) -> None:
+        check_credentials(address)
         self.address = address
         self.public = public_address(address)
         self.scheme = self.public.partition("://")[0]
@@ -243,13 +252,32 @@ class Origin:
         fs, path = self.opened
         with self._translated():
             try:
-                data: bytes = fs.cat_file(path, start=start, end=stop)
+                data: bytes = self._http_read(start, stop) if self.is_http else fs.cat_file(path, start=start, end=stop)
             except Exception as error:
                 if getattr(error, "status", None) == RANGE_ERROR:  # the file is shorter now
                     raise RemoteChangedError from None
                 raise
         if len(data) != stop - start:
             raise LostConnectionError("the connection ended early")
+        return data
+
+    def _http_read(self, start: int, stop: int) -> bytes:
+        """Read a range and no more, whatever the server sends. fsspec would hold the whole answer in memory."""
+        from fsspec.asyn import sync
+
+        fs, url = self.opened
+
+        async def ask() -> bytes:
+            session = await fs.set_session()
+            async with session.get(fs.encode_url(url), headers={"Range": f"bytes={start}-{stop - 1}"}) as response:
+                response.raise_for_status()
+                if response.status != 206 and start:
+                    raise LostConnectionError(
+                        "the server sent the beginning of the file in place of the requested part"
+                    )
+                return bytes(await response.content.readexactly(stop - start))
+
+        data: bytes = sync(fs.loop, ask)
         return data
 
     def chunks(self, start: int, size: int | None) -> Iterator[bytes]:
@@ -452,16 +480,22 @@ class RemoteFile:
             with part.open("wb" if size is None else "ab") as file:
                 progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
                 for chunk in origin.chunks(file.tell(), size):
+                    if size is None:  # it may have no end
+                        _make_room(self, file.tell() + len(chunk))
                     file.write(chunk)
                     file.flush()
                     os.fsync(file.fileno())
                     progress(ProgressEvent("download", self.path.name, file.tell(), stat.size))
 
-        _retry(resume, self.name, lambda: part.stat().st_size)
-        if _retry(origin.stat, self.name) != stat:
-            part.unlink()
-            raise RemoteChangedError
-        part.replace(self.path)
+        try:
+            _retry(resume, self.name, lambda: part.stat().st_size)
+            if _retry(origin.stat, self.name) != stat:
+                raise RemoteChangedError
+            part.replace(self.path)
+        except BaseException as error:
+            if size is None or isinstance(error, RemoteChangedError | MissingError | OSError):
+                part.unlink(missing_ok=True)
+            raise
 
     def fetch_companions(self) -> None:
         """Download transcripts and sidecars beside the file, and remove copies of those that no longer exist.

@@ -6,6 +6,7 @@ Inputs are resolved once, by `VideoSource.of`. All other code works on the local
 from __future__ import annotations
 
 import hashlib
+import os
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 from hiero.sources.addresses import is_address, scheme_of
 from hiero.sources.remote import RemoteFile
 from hiero.storage.cache import KEY_LENGTH, content_key, file_state
+from hiero.storage.files import real_path
 from hiero.types import ProgressCallback, no_progress
 
 
@@ -34,12 +36,12 @@ class LocalFile:
     @property
     def location(self) -> str:
         """What another machine resolves to the same file."""
-        return str(self.path.resolve())
+        return str(real_path(self.path))
 
     stored_name = location  # as a corpus stores it
 
     def exists(self) -> bool:
-        return self.path.is_file()
+        return os.path.isfile(self.path)  # noqa: PTH113 - pathlib raises an error for names that are too long
 
     def fetch(self, _: ProgressCallback = no_progress) -> Path:
         """The local path: there is nothing to download."""
@@ -107,7 +109,7 @@ class VideoSource:
     @property
     def identity(self) -> str:
         """Equal for two names of the same video."""
-        return "\n".join(str(file.path) if file.is_remote else str(file.path.resolve()) for file in self.files)
+        return "\n".join(str(file.path) if file.is_remote else str(real_path(file.path)) for file in self.files)
 
     @property
     def is_remote(self) -> bool:
@@ -121,7 +123,7 @@ class VideoSource:
 
     def resolve(self) -> VideoSource:
         """The same video with absolute paths, without symbolic links."""
-        return VideoSource(tuple(replace(file, path=file.path.resolve()) for file in self.files))
+        return VideoSource(tuple(replace(file, path=real_path(file.path)) for file in self.files))
 
     def fetch(self, progress: ProgressCallback = no_progress) -> tuple[Path, ...]:
         """Download the remote files that are not up to date."""

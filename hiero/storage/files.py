@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import glob
+import hashlib
 import json
 import os
 import secrets
@@ -23,6 +25,10 @@ GIB = 2**30
 PARSED_SIZE = 8  # memory of parsed JSON or of a list of lines, compared with the bytes of the file
 SHELL_PIPES = ("/dev/fd/", "/dev/stdin")  # somebody writes to these; reading from others could wait for ever
 CGROUP = Path("/sys/fs/cgroup")
+MAX_NAME_BYTES = 255  # of most file systems
+SHORTENED_BYTES = 220  # of a name that would be longer, so that SQLite and others can add a suffix of their own
+ANY = "\0"  # any character, in a suffix to look for; no file name contains it
+TEMPORARY = ".{}.part"
 
 
 def home() -> Path:
@@ -53,6 +59,32 @@ def is_disk_full(error: BaseException) -> bool:
     return any(getattr(error, "errno", None) == code or os.strerror(code) in str(error) for code in DISK_FULL_ERRNOS)
 
 
+def real_path(path: Path) -> Path:
+    """The absolute path without links. pathlib raises a RuntimeError for links in a circle; here they stay."""
+    return Path(os.path.realpath(path))
+
+
+def path_beside(path: Path, suffix: str, prefix: str = "") -> Path:
+    """The path of a file that belongs to another one: its name with a prefix and a suffix, shortened if necessary."""
+    name = path.name
+    if len(os.fsencode(f"{prefix}{name}{suffix}")) > MAX_NAME_BYTES:
+        digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+        room = SHORTENED_BYTES - len(os.fsencode(f"{prefix}~{digest}{suffix}"))
+        name = f"{os.fsencode(name)[:room].decode('utf-8', 'ignore')}~{digest}"
+    return path.with_name(f"{prefix}{name}{suffix}")
+
+
+def find_beside(path: Path, suffix: str, prefix: str = "") -> list[Path]:
+    """The existing files that `path_beside` named; `ANY` in the suffix stands for any character."""
+    name = path_beside(path, suffix, prefix).name
+    return list(path.parent.glob(glob.escape(name).replace(ANY, "?")))
+
+
+def find_temporaries(path: Path) -> list[Path]:
+    """The temporary files of `atomic_path`, also those that a killed process left."""
+    return find_beside(path, TEMPORARY.format(8 * ANY), ".")
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds and is removed when it fails.
@@ -60,7 +92,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Readers, and other processes that write the same file, only ever see complete files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    temporary = path_beside(path, TEMPORARY.format(secrets.token_hex(4)), ".")
     temporary.touch(exist_ok=False)
     try:
         yield temporary

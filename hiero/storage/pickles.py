@@ -35,8 +35,13 @@ DTYPES = {
 }
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # first number in the files of torch before 1.6
 ZIP_MAGIC = b"PK\x03\x04"
-MAX_PROGRAM_BYTES = 2**24  # size of a pickle without its tensors; each byte can become an object of 100 bytes
+MAX_PROGRAM_BYTES = 2**22  # size of a pickle without its tensors; each byte can become an object of 100 bytes
 CHUNK_BYTES = 2**24
+MAX_ARGUMENTS = 16  # of a call, and items of a tuple that is a key
+MAX_DIMENSIONS = 64  # of a tensor, as in torch
+MAX_DEPTH = 200  # of containers in containers
+MAX_NODES = 2**22  # of the tree, where a container that is used twice counts twice
+MAX_NAME_LENGTH = 100  # of a class in an error message
 
 
 class Opaque:
@@ -54,6 +59,9 @@ class Opaque:
         pass
 
     extend = append
+
+
+KEY_TYPES = (str, bytes, int, float, type(None), Opaque)
 
 
 def read_torch(path: Path | str, opaque: Collection[str] = (), *, ignore_unknown: bool = False) -> Any:
@@ -95,7 +103,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path, open_pickle: Callable[..
         info = archive.getinfo(f"{root}data/{key}")
         with archive.open(info) as file:
             storages[key] = _read_storage(file, info.file_size, dtype, num_values)
-    return _resolve_tensors(tree, storages, {})
+    return _Resolver(storages).resolve(tree)[0]
 
 
 def _read_legacy(file: IO[bytes], path: Path, open_pickle: Callable[..., _RestrictedUnpickler]) -> Any:
@@ -119,7 +127,7 @@ def _read_legacy(file: IO[bytes], path: Path, open_pickle: Callable[..., _Restri
         (num_stored,) = struct.unpack("<q", file.read(8))
         num_left = path.stat().st_size - file.tell() if num_stored == num_values else 0
         storages[key] = _read_storage(file, num_left, dtype, num_values)
-    return _resolve_tensors(tree, storages, {})
+    return _Resolver(storages).resolve(tree)[0]
 
 
 def _read_storage(file: IO[bytes], num_available: int, dtype: str, num_values: int) -> Any:
@@ -150,24 +158,48 @@ class _TensorStub(NamedTuple):
 
     def to_tensor(self, storages: dict[Any, Any]) -> Any:
         values = storages[self.key]
-        if math.prod(self.size) > values.numel():
+        # The product of a million large numbers would take hours, and that of a text and a number much memory.
+        is_shape = len(self.size) <= MAX_DIMENSIONS and all(isinstance(length, int) for length in self.size)
+        if not is_shape or math.prod(self.size) > values.numel():
             raise pickle.UnpicklingError("a tensor is larger than its data")
         # A view: a small file may name one storage a thousand times, and copies would take a thousand times its size.
         return values.as_strided(self.size, self.stride, self.offset)
 
 
+def _make_ordered_dict(pairs: list[Any] | None = None) -> OrderedDict[Any, Any]:
+    """An OrderedDict of Python 2 comes with its items. They are taken out of the list: a program cannot copy them."""
+    items = OrderedDict((_check_key(key), value) for key, value in pairs or ())
+    if pairs:
+        pairs.clear()
+    return items
+
+
+def _check_key(key: Any) -> Any:
+    """A key of a dictionary. The hash of tuples in tuples can take hours, in which Python does not notice Ctrl-C."""
+    parts = key if type(key) is tuple and len(key) <= MAX_ARGUMENTS else (key,)
+    if not all(isinstance(part, KEY_TYPES) for part in parts):
+        raise pickle.UnpicklingError("a key of a dictionary is neither a name nor a number")
+    return key
+
+
+# What these make is no larger than the part of the program that makes it.
 ALLOWED: dict[str, Any] = {
-    "collections.OrderedDict": OrderedDict,
+    "collections.OrderedDict": _make_ordered_dict,
     "collections.defaultdict": lambda *_: {},
-    "builtins.dict": dict,
-    "__builtin__.dict": dict,
-    "builtins.set": set,
-    "__builtin__.set": set,
-    "torch.Size": tuple,
+    "builtins.dict": lambda *_: {},
+    "__builtin__.dict": lambda *_: {},
+    "builtins.set": Opaque,
+    "__builtin__.set": Opaque,
+    "torch.Size": lambda size: size,
     "torch._utils._rebuild_tensor_v2": lambda key, offset, size, stride, *_: _TensorStub(key, offset, size, stride),
     "torch._utils._rebuild_parameter": lambda data, *_: data,
     **{f"torch.{storage}": dtype for storage, dtype in DTYPES.items()},
 }
+# Instructions that torch never writes, and that would take more time or memory than their bytes.
+REFUSED = (
+    *(pickle.BYTEARRAY8, pickle.LONG4, pickle.DICT, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET),
+    *(pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX),
+)
 
 
 class _RestrictedUnpickler(pickle._Unpickler):
@@ -189,17 +221,18 @@ class _RestrictedUnpickler(pickle._Unpickler):
         if self.ignore_unknown or full_name in self.opaque:
             return Opaque
         raise InputError(
-            f"{self.path}: unsafe pickle: it references {full_name}. Only tensors and plain containers can be loaded. "
+            f"{self.path}: unsafe pickle: it references {full_name[:MAX_NAME_LENGTH]}. "
+            "Only tensors and plain containers can be loaded. "
             "If you trust the file, save its tensors again with torch.save or safetensors"
         )
 
     def persistent_load(self, pid: Any) -> Any:
         kind, dtype, key, _, num_values, *view = pid
         if kind != "storage" or dtype not in DTYPES.values():
-            raise pickle.UnpicklingError(f"unknown kind of stored data {kind!r}")
+            raise pickle.UnpicklingError("unknown kind of stored data")
         if not isinstance(num_values, int) or num_values < 0 or any(part is not None for part in view):
             raise pickle.UnpicklingError("a tensor has an invalid size")
-        self.declared.setdefault(key, (dtype, num_values))
+        self.declared.setdefault(_check_key(key), (dtype, num_values))
         return key
 
     def load_build(self) -> None:
@@ -211,24 +244,70 @@ class _RestrictedUnpickler(pickle._Unpickler):
         elif not isinstance(target, OrderedDict):  # the state of an OrderedDict is torch's metadata, which is not used
             raise pickle.UnpicklingError("it changes an object other than a tensor or container")
 
-    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
-    del dispatch[pickle.BYTEARRAY8[0]]  # allocates as many bytes as the pickle asks for; torch never writes it
+    def load_setitem(self) -> None:
+        value = self.stack.pop()  # type: ignore[attr-defined]
+        key = self.stack.pop()  # type: ignore[attr-defined]
+        self.stack[-1][_check_key(key)] = value  # type: ignore[attr-defined]
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()  # type: ignore[attr-defined]
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            self.stack[-1][_check_key(key)] = value  # type: ignore[attr-defined]
+
+    def load_call(self) -> None:
+        """Call a class or function, or make an object of a class, which is the same for those that are allowed."""
+        arguments = self.stack.pop()  # type: ignore[attr-defined]
+        if len(arguments) > MAX_ARGUMENTS:
+            raise pickle.UnpicklingError("a call has too many arguments")
+        self.stack[-1] = self.stack[-1](*arguments)  # type: ignore[attr-defined]
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{code: load for code, load in pickle._Unpickler.dispatch.items() if bytes([code]) not in REFUSED},
+        pickle.BUILD[0]: load_build,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.REDUCE[0]: load_call,
+        pickle.NEWOBJ[0]: load_call,
+    }
 
 
-def _resolve_tensors(node: Any, storages: dict[Any, Any], resolved: dict[int, Any]) -> Any:
-    """Replace every stub in a tree by its tensor. `resolved` holds results by id: trees can share parts and circle."""
-    if id(node) in resolved:
-        return resolved[id(node)]
-    resolved[id(node)] = node  # before its parts, which may hold it
-    if isinstance(node, _TensorStub):
-        resolved[id(node)] = node.to_tensor(storages)
-    elif isinstance(node, tuple):
-        resolved[id(node)] = tuple(_resolve_tensors(value, storages, resolved) for value in node)
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            node[key] = _resolve_tensors(value, storages, resolved)
-    elif isinstance(node, list):
-        node[:] = [_resolve_tensors(value, storages, resolved) for value in node]
-    elif isinstance(node, Opaque):
-        node.state = _resolve_tensors(node.state, storages, resolved)
-    return resolved[id(node)]
+class _Resolver:
+    """Replaces every stub in a tree by its tensor, and refuses trees that nobody could walk through.
+
+    Parts of a tree may be shared. Only placeholders may lead back to a container around them.
+    """
+
+    def __init__(self, storages: dict[Any, Any]) -> None:
+        self.storages = storages
+        self.resolved: dict[int, tuple[Any, tuple[Any, int, int]]] = {}  # holds the nodes, so that ids stay theirs
+
+    def resolve(self, node: Any) -> tuple[Any, int, int]:
+        """The value of a node, the number of nodes in it, and how deep they are nested."""
+        if not isinstance(node, tuple | dict | list | Opaque):
+            return node, 1, 0
+        if id(node) not in self.resolved:
+            # Until its parts are known, a container counts as too large: it would contain itself.
+            self.resolved[id(node)] = node, (node, 1 if isinstance(node, Opaque) else MAX_NODES, 0)
+            self.resolved[id(node)] = node, self._resolve_parts(node)
+        value, num_nodes, depth = self.resolved[id(node)][1]
+        if num_nodes >= MAX_NODES or depth > MAX_DEPTH:
+            raise pickle.UnpicklingError("its containers hold too much, are nested too deep, or contain themselves")
+        return value, num_nodes, depth
+
+    def _resolve_parts(self, node: Any) -> tuple[Any, int, int]:
+        if isinstance(node, _TensorStub):
+            return node.to_tensor(self.storages), 1, 0
+        if isinstance(node, Opaque):
+            node.state = self.resolve(node.state)[0]
+            return node, 1, 0
+        parts = [self.resolve(part) for part in (node.values() if isinstance(node, dict) else node)]
+        values = [value for value, _, _ in parts]
+        num_nodes = 1 + sum(num_nodes for _, num_nodes, _ in parts)
+        depth = 1 + max((depth for _, _, depth in parts), default=0)
+        if isinstance(node, tuple):
+            return tuple(values), num_nodes, depth
+        if isinstance(node, dict):
+            node.update(zip(list(node), values, strict=True))
+        else:
+            node[:] = values
+        return node, num_nodes, depth

@@ -46,6 +46,8 @@ TIMEOUT_S = 30.0
 HUB_TIMEOUT_S = 5.0  # short, because a package index has the same files
 PIP_TIMEOUT_S = 60.0
 CHUNK_BYTES = 2**18
+MIN_LIMIT_BYTES = 2**24
+LIMIT_FACTOR = 2  # how much larger than stated a download may be; archives also hold other files
 MAX_PAGE_BYTES = 2**24  # size of an index page
 LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']+)""", re.IGNORECASE)  # in a page of an index
 DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
@@ -66,6 +68,11 @@ class Weights:
     template: str = ""
     url: str = ""
     page: str = ""
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest download that is plausible for one of the files, or an archive of them."""
+        return max(MIN_LIMIT_BYTES, LIMIT_FACTOR * self.megabytes * 10**6)
 
     @property
     def origin(self) -> str:
@@ -163,7 +170,8 @@ def _from_addresses(
 ) -> None:
     for file, url in urls.items():
         part = folder / f".{file}.download"
-        download(url, part, progress, f"{weights.name}: {url.rpartition('/')[2]}", timeout_s)
+        label = f"{weights.name}: {url.rpartition('/')[2]}"
+        download(url, part, weights.max_bytes, progress, label, timeout_s)
         if weights.template:
             try:
                 part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
@@ -185,7 +193,7 @@ def _from_index(weights: Weights, folder: Path, progress: ProgressCallback) -> N
             continue
         if url is not None:
             archive = folder / f".{weights.archive}.download"
-            download(url, archive, progress, weights.name)
+            download(url, archive, weights.max_bytes, progress, weights.name)
             try:
                 _copy_files(weights, archive, folder)
             finally:
@@ -227,8 +235,10 @@ def find_package_link(index: str, package: str, archive: str) -> str | None:
 # Downloads
 
 
-def download(url: str, part: Path, progress: ProgressCallback, label: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Download into a file. Resume where an earlier attempt stopped if the server supports it."""
+def download(
+    url: str, part: Path, max_bytes: int, progress: ProgressCallback, label: str, timeout_s: float = TIMEOUT_S
+) -> None:
+    """Download into a file. Resume where an earlier attempt stopped; where the server cannot do that, nothing stays."""
     done = part.stat().st_size if part.is_file() else 0
     try:
         response = open_url(url, {"Range": f"bytes={done}-"} if done else {}, timeout_s)
@@ -237,19 +247,31 @@ def download(url: str, part: Path, progress: ProgressCallback, label: str, timeo
             raise
         # The file was complete already, or the server has another one now: begin again.
         response = open_url(url, {}, timeout_s)
-    with response, part.open("ab") as out:
-        if getattr(response, "status", None) != http.client.PARTIAL_CONTENT:  # the server sends the whole file
-            out.truncate(0)
-            done = 0
-        length = int(response.headers.get("Content-Length") or 0)
-        total = done + length if length else None
-        progress(ProgressEvent("download", label, done, total))
-        while data := response.read(CHUNK_BYTES):
-            out.write(data)
-            done += len(data)
+    can_resume = response.headers.get("Accept-Ranges") == "bytes"
+    try:
+        with response, part.open("ab") as out:
+            if getattr(response, "status", None) == http.client.PARTIAL_CONTENT:
+                can_resume = True
+            else:  # the server sends the whole file
+                out.truncate(0)
+                done = 0
+            length = int(response.headers.get("Content-Length") or 0)
+            total = done + length if length else None
             progress(ProgressEvent("download", label, done, total))
-        if total is not None and done < total:
-            raise OSError(f"the connection ended after {done} of {total} bytes; run the command again to resume")
+            while data := response.read(CHUNK_BYTES):
+                done += len(data)
+                if max(done, total or 0) > max_bytes:
+                    can_resume = False
+                    raise InputError(f"{label}: larger than {max_bytes // 10**6} MB, so it is not the expected file")
+                out.write(data)
+                progress(ProgressEvent("download", label, done, total))
+            if total is not None and done < total:
+                hint = "; run the command again to resume" if can_resume else ""
+                raise OSError(f"the connection ended after {done} of {total} bytes{hint}")
+    except BaseException:
+        if not can_resume:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def open_url(url: str, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiero.cli import app
+from hiero.cli import app, main
 from hiero.cli.ask import rank_across_videos, split_queries
 from hiero.cli.inputs import find_inputs
 from hiero.cli.options import VideoOptions
@@ -54,6 +54,29 @@ def card(tmp_path):
     np.save(tmp_path / "card" / "kitchen.npy", rows[20:60])
     (folder / "GX010012.THM").write_bytes(b"a picture")
     return tmp_path / "card"
+
+
+def test_closed_outputs(monkeypatch, capfd, card):
+    """Results need standard output; messages are dropped, and never mixed with the results."""
+    kitchen = card / "kitchen.npy"
+    monkeypatch.setattr("sys.argv", ["hiero", "steps", str(kitchen), "--model", "raw", "--json"])
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdout", None)
+        with pytest.raises(SystemExit) as refused:
+            main()
+    assert (refused.value.code, "standard output" in capfd.readouterr().err) == (2, True)
+    kitchen.with_suffix(".srt").write_text("no subtitles")
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert (done.value.code, json.loads(capfd.readouterr().out)["video"]) == (0, str(kitchen))
+
+
+def test_links_in_a_circle_are_no_file(run, tmp_path):
+    (tmp_path / "a.mp4").symlink_to(tmp_path / "b.mp4")
+    (tmp_path / "b.mp4").symlink_to(tmp_path / "a.mp4")
+    with pytest.raises(InputError, match=r"a\.mp4"):
+        run("steps", tmp_path / "a.mp4", "--model", "raw")
 
 
 def test_a_folder_gives_one_result_each(run, card, tmp_path):

@@ -328,3 +328,33 @@ def test_frames_stay_where_too_few_would_be_left(make):
     every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
     for a, b in zip(every, some, strict=True):
         np.testing.assert_array_equal(a.frames, b.frames)
+
+
+@pytest.mark.parametrize("suffix", ["", ".mp4"])
+@pytest.mark.parametrize("kind", ["list.ffconcat", "list.m3u8", "list.mpd", "image%d.png", "list.sdp"])
+def test_a_playlist_is_not_a_video(make, tmp_path, kind, suffix):
+    """It would show files that nobody named, also under the name of a video."""
+    film = make("film.mp4", [50] * 10, options={"g": "5"})
+    with av.open(str(film)) as source, av.open(str(tmp_path / "image%d.png"), "w", format="image2") as images:
+        stream = images.add_stream("png", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "rgb24"
+        for frame in source.decode(video=0):
+            images.mux(stream.encode(frame.reformat(format="rgb24")))
+    playlists = {
+        "list.ffconcat": "ffconcat version 1.0\nfile film.mp4\n",
+        "list.m3u8": "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfilm.mp4\n#EXT-X-ENDLIST\n",
+        "list.mpd": '<MPD xmlns="urn:mpeg:dash:schema:mpd:2011"><Period><AdaptationSet mimeType="video/mp4">'
+        '<Representation id="0"><BaseURL>film.mp4</BaseURL></Representation></AdaptationSet></Period></MPD>',
+        "list.sdp": "v=0\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+        "image%d.png": "",
+    }
+    playlist = tmp_path / (kind + suffix)
+    playlist.write_text(playlists[kind])
+    with pytest.raises(InputError, match=kind):
+        probe(playlist)
+
+
+def test_a_name_that_looks_like_a_protocol_is_a_file(make, tmp_path, monkeypatch):
+    make("concat:12.mp4", [50] * 5)
+    monkeypatch.chdir(tmp_path)
+    assert probe("concat:12.mp4").width == 64

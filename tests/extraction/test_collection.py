@@ -146,7 +146,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    for name in (".v1.safetensors.abcd1234.part", ".v1.safetensors.json.abcd1234.part", "..v1-0.partial.abcd1234.part"):
+    for name in (".v1.safetensors.abcd1234.part", ".v1.safetensors.json.abcd1234.part"):
         (tmp_path / "out" / name).write_bytes(b"what a process that is killed while it writes leaves")
     modified_ns = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
     assert not (tmp_path / "out" / "v1.safetensors.json").exists()

@@ -17,6 +17,7 @@ from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO
 from hiero.model.released import OMEGACONF, read_released, resolve_config
+from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
 
@@ -153,15 +154,52 @@ def test_bombs_are_refused(tmp_path):
         resolve_config(laughs)
 
 
-def test_shared_parts_and_circles_are_read(tmp_path):
+def test_shared_parts_are_read(tmp_path):
     shared = [torch.ones(2)]
-    circle = {"a": shared, "b": shared}
-    circle["self"] = circle
-    torch.save(circle, tmp_path / "c.pt")
+    torch.save({"a": shared, "b": shared}, tmp_path / "c.pt")
     loaded = read_torch(tmp_path / "c.pt")
-    assert loaded["self"] is loaded
     assert loaded["a"] is loaded["b"]
     assert loaded["a"][0].equal(torch.ones(2))
+
+
+def nested_tuples(depth):
+    """A pickle that puts a tuple on the stack which holds 2 ** depth others."""
+    return b")" + b"2\x86" * depth
+
+
+def a_billion_values():
+    """A dictionary with two names for each of its parts."""
+    laughs = {"x": 1}
+    for _ in range(30):
+        laughs = {"a": laughs, "b": laughs}
+    return laughs
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x80\x02}" + nested_tuples(60) + b"K\x01s.",
+        b"\x80\x02}(" + nested_tuples(60) + b"K\x01u.",
+        b"\x80\x02ccollections\nOrderedDict\n](" + nested_tuples(60) + b"K\x01\x86e\x85R.",
+        b"\x80\x04\x8f(" + nested_tuples(60) + b"\x90.",
+        b"\x80\x02cbuiltins\nset\n](" + nested_tuples(60) + b"e\x85R.",
+        b"\x80\x02(" + nested_tuples(60) + b"ctorch\nFloatStorage\nU\x010NK\x01tQ.",
+        b"\x80\x02(U\x07storagectorch\nFloatStorage\n" + nested_tuples(60) + b"NK\x01tQ.",
+        tensor_program((2**31 - 1,) * 50_000, (0,) * 50_000),
+        pickle.dumps(a_billion_values(), protocol=2),
+    ],
+)
+def test_a_small_file_does_not_take_for_ever(tmp_path, program):
+    with pytest.raises(InputError, match=r"f\.pt"):
+        read_state_dict(archive(tmp_path / "f.pt", program, {"0": bytes(16)}))
+
+
+def test_a_dictionary_that_contains_itself_is_refused(tmp_path):
+    circle = {"a": torch.ones(2)}
+    circle["model"] = circle
+    torch.save(circle, tmp_path / "circle.pt")
+    with pytest.raises(InputError, match=r"circle\.pt"):
+        read_state_dict(tmp_path / "circle.pt")
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path):

@@ -728,6 +728,15 @@ def test_uploads(library, world, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["up load.mp4"]
 
 
+def test_an_uploaded_playlist_is_refused(library, world, tmp_path):
+    """It would show another file of the folder."""
+    (tmp_path / "private.mp4").write_bytes((world.root / "new.mp4").read_bytes())
+    with TestClient(create_app(library, ServerSettings(upload=tmp_path)), base_url="http://localhost") as client:
+        content = b"ffconcat version 1.0\nfile private.mp4\n"
+        answer = client.post("/api/upload", params={"name": "list.mp4"}, content=content)
+    assert (answer.status_code, [path.name for path in tmp_path.iterdir()]) == (400, ["private.mp4"])
+
+
 def test_uploads_are_there_after_a_restart(library, world, tmp_path):
     settings = ServerSettings(upload=tmp_path, upload_limit=1)
     content = (world.root / "new.mp4").read_bytes()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiero.cli import main
 from hiero.errors import InputError
 from hiero.sources import remote
 from hiero.sources.addresses import describe_error, display_addresses, public_address, query_identity
@@ -54,10 +55,34 @@ def random_bytes(num_bytes, seed=0):
         ("ftp://me:p%40w@host/a.mp4", "ftp://host/a.mp4"),
         ("zip://a.mp4::https://me:pw@host/b.zip?sig=ab", "zip://a.mp4::https://host/b.zip"),
         ("https://host?token=ab", "https://host"),
+        ("s3://key:SEC/R+ET@bucket/k@x.mp4", "s3://bucket/k@x.mp4"),
+        ("hf://hf_secret@datasets/me/k@main/a.mp4", "hf://datasets/me/k@main/a.mp4"),
+        ("s3:/key:SEC/RET@bucket/a.mp4", "s3:/bucket/a.mp4"),  # as pathlib writes it
+        ("https://host:8000/k@x.mp4", "https://host:8000/k@x.mp4"),
     ],
 )
 def test_addresses_are_shown_without_secrets(address, public):
     assert public_address(address) == public
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("steps s3://key:hid/den@bucket/a.mp4", "s3://bucket/a.mp4"),
+        ("steps hf://hidden@datasets/me/a.mp4", "hf://datasets/me/a.mp4"),
+        ("index a.mp4 --to s3://key:hid/den@bucket/corpus", "s3://bucket/corpus"),
+        ("steps a.mp4 --model s3://key:hid/den@bucket/model", "s3://bucket/model"),
+        ("corpus list a s3://key:hid/den@bucket/b", "s3://bucket/b"),
+    ],
+)
+def test_no_command_prints_a_key(capfd, monkeypatch, command, shown):
+    monkeypatch.setattr("sys.argv", ["hiero", *command.split()])
+    with pytest.raises(SystemExit):
+        main()
+    printed = capfd.readouterr()
+    assert shown in printed.err
+    assert "den@" not in printed.out + printed.err
+    assert "hid" not in printed.out + printed.err
 
 
 def test_a_signature_does_not_make_another_file():
@@ -202,6 +227,30 @@ def test_a_server_without_ranges(server, says_size):
     assert file.fetch().read_bytes() == content
     file.path.unlink()
     assert file.reader() == str(file.path)  # a reader of parts has to bring it too
+
+
+def test_a_download_without_an_end_stops_at_the_limit(server, monkeypatch):
+    monkeypatch.setenv("HIERO_REMOTE_CACHE_GB", "0.005")
+    file = RemoteFile.from_address(server.put("/a.mp4", b"x"))
+    server.has_ranges, server.says_size, server.is_endless = False, False, True
+    with pytest.raises(InputError, match="HIERO_REMOTE_CACHE_GB"):
+        file.fetch()
+    assert not remote._parts(file.path)
+
+
+def test_a_server_that_answers_more_than_it_was_asked_for(server):
+    file = RemoteFile.from_address(server.put("/a.mp4", b"x" * 10))
+    server.says_size, server.is_endless = False, True
+    assert file.fetch().read_bytes() == b"x" * 10
+    assert server.num_sent < 50 * MB
+
+
+def test_nothing_stays_of_a_download_that_cannot_be_resumed(server):
+    file = RemoteFile.from_address(server.put("/a.mp4", bytes(3 * MB)))
+    server.has_ranges, server.drops = False, [0] + [MB, 0] * 20
+    with pytest.raises(InputError, match=r"a\.mp4: the connection was lost"):
+        file.fetch()
+    assert not remote._parts(file.path)
 
 
 def test_secrets_are_never_shown(server, tmp_path, monkeypatch):

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from hiero.data.features import sidecar_path
 from hiero.errors import InputError
+from hiero.formats.hiero_json import read_edits, write_edits
 from hiero.storage import files as memory
 from hiero.storage.files import (
+    find_temporaries,
     is_disk_full,
     load_arrays,
     load_tensors,
@@ -21,7 +24,9 @@ from hiero.storage.files import (
     read_lines,
     save_arrays,
     save_tensors,
+    write_text,
 )
+from hiero.types import Hierarchy, Step
 
 
 def test_tensors_that_share_memory_are_saved(tmp_path):
@@ -36,6 +41,25 @@ def test_tensors_that_share_memory_are_saved(tmp_path):
     save_arrays(tmp_path / "a.safetensors", arrays)
     for name, value in load_arrays(tmp_path / "a.safetensors").items():
         np.testing.assert_array_equal(value, arrays[name])
+
+
+@pytest.mark.parametrize("letter", ["k", "\u7530"])
+def test_names_may_be_as_long_as_the_system_allows(tmp_path, letter):
+    """Also those of files that belong to another one, and of the temporary files that become them."""
+    video = tmp_path / (letter * (251 // len(letter.encode())) + ".mp4")
+    write_text(video, "")
+    write_text(sidecar_path(video), "{}")
+    write_edits(video, None, Hierarchy("a.mp4", "raw", 1.0, ((Step("s", 0.0, 1.0, 0),),)))
+    assert read_edits(video) is not None
+    other = video.with_name(letter + video.name[2:])
+    assert len({sidecar_path(video), sidecar_path(other), video, other}) == 4
+
+
+def test_temporary_files_of_a_long_name_are_found(tmp_path):
+    path = tmp_path / ("k" * 251 + ".mp4")
+    with memory.atomic_path(path) as temporary:
+        assert find_temporaries(path) == [temporary]
+    assert find_temporaries(path) == []
 
 
 @pytest.mark.parametrize("read", [load_tensors, load_arrays])

@@ -59,7 +59,12 @@ class Index(BaseHTTPRequestHandler):
 
     def answer(self, code, data, cut=None):
         self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
+        if self.server.state["says_size"]:
+            self.send_header("Content-Length", str(len(data)))
+        else:
+            self.close_connection = True
+        if self.server.state["can_resume"]:
+            self.send_header("Accept-Ranges", "bytes")
         self.end_headers()
         self.wfile.write(data[:cut])
         if cut is not None:
@@ -78,6 +83,7 @@ def index(tmp_path, monkeypatch):
         "ranges": [],
         "cut": [],
         "can_resume": True,
+        "says_size": True,
     }
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
@@ -131,7 +137,15 @@ def test_an_interrupted_download_goes_on(index, can_resume):
     with pytest.raises(InputError, match=rf"the connection ended after {size // 2} of {size} bytes"):
         weights.get("toy")
     assert (weights.get("toy") / "toy.bin").read_bytes() == CONTENT
-    assert index["ranges"] == [None, f"bytes={size // 2}-"]
+    assert index["ranges"] == [None, f"bytes={size // 2}-" if can_resume else None]
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_a_download_larger_than_expected_is_stopped_and_removed(index, tmp_path, says_size):
+    index |= {"archive": bytes(weights.MIN_LIMIT_BYTES + 1), "says_size": says_size}
+    with pytest.raises(InputError, match="toy: larger than"):
+        weights.get("toy")
+    assert [path.name for path in (tmp_path / "home/weights/toy").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("length", [1000, 10_000_000])
