@@ -44,7 +44,7 @@ LONG_MODULES = (
     "sources/test_live_source.py",
     "corpus/test_s3.py",
     "serve/test_ray_reader.py",
-    "bench/test_hostile.py",
+    "fuzz/test_fuzz.py",
     "evaluation/test_case_processes.py",
     "cli/test_watch.py",
     "storage/test_weights.py",
