@@ -41,7 +41,7 @@ LONG_MODULES = (
     "engine/test_engine.py",
     "serve/test_server.py",
     "corpus/test_s3.py",
-    "bench/test_hostile.py",
+    "fuzz/test_fuzz.py",
     "evaluation/test_case_processes.py",
     "storage/test_weights.py",
     "training/test_processes.py",

@@ -12,7 +12,7 @@ from tests import optional
 
 TESTS = Path(__file__).parent
 # folders that test no package of hiero
-OTHERS = {"bench", "browser", "deploy", "examples", "fixtures", "oracle", "parity"}
+OTHERS = {"bench", "browser", "deploy", "examples", "fixtures", "fuzz", "oracle", "parity"}
 
 
 def test_each_package_has_its_folder_of_tests():

@@ -91,6 +91,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Readers, and other processes that write the same file, only ever see complete files.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # replacing /dev/null would break the system
+        raise InputError(f"{path}: a pipe or a device cannot be overwritten; choose the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path_beside(path, TEMPORARY.format(secrets.token_hex(4)), ".")
     temporary.touch(exist_ok=False)

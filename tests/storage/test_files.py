@@ -24,6 +24,7 @@ from hiero.storage.files import (
     read_lines,
     save_arrays,
     save_tensors,
+    write_bytes,
     write_text,
 )
 from hiero.types import Hierarchy, Step
@@ -121,6 +122,14 @@ def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path, read):
     os.truncate(tmp_path / "sparse", 2**42)
     with pytest.raises(InputError, match="of memory"):
         read(tmp_path / "sparse")
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match=str(pipe)):
+        write_bytes(pipe, b"steps")
+    assert pipe.is_fifo()
 
 
 def test_a_pipe_of_the_shell_is_read():

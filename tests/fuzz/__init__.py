@@ -1,0 +1,1 @@
+"""Thousands of generated inputs for every reader, command and route; `python -m tests.fuzz --help` runs them."""
