@@ -33,8 +33,8 @@ RUN mkdir -p /opt/hiero/share/weights \
        done
 # CPUs run DINOv2 in 8 bits: made here, since the folder is read-only later and each process would make it anew.
 RUN folder=/opt/hiero/share/weights/dinov2-text; if [ -d "$folder" ]; then \
-      /opt/hiero/bin/python -c "import sys, pathlib; from hiero.backbones.dinov2 import int8_model; \
-from hiero.text.joint_text import HEAD_FILES; \
+      /opt/hiero/bin/python -c "import sys, pathlib; from hiero.networks.dinov2 import int8_model; \
+from hiero.networks.joint_text import HEAD_FILES; \
 [int8_model(pathlib.Path(sys.argv[1]), head) for head in HEAD_FILES.values()]" "$folder"; \
     fi
 

@@ -25,11 +25,11 @@ from torch.nn import functional as F
 from examples.simulation import Session, World, WorldConfig, bag_of_words, write_sessions
 from hiero import HiERO, embed_features, spectral_cut
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated_windows import NarratedWindows
-from hiero.data.narrations import read_narrations
-from hiero.data.stores import pack
+from hiero.features.stores import pack
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining
+from hiero.training.narrated_windows import NarratedWindows
+from hiero.training.narrations import read_narrations
 
 FIRST_TEST_SESSION = 1000  # far from those that are trained on
 NUM_TEST_SESSIONS = 8

@@ -49,9 +49,9 @@ from benchmarks.captaincook4d_data import (
 from hiero.corpus.adaptation import (
     learn_from_videos,
 )
-from hiero.data.stores import pack
 from hiero.engine import Engine, Video, load
 from hiero.evaluation.metrics import grounding_recall, interval_iou
+from hiero.features.stores import pack
 from hiero.steps.grounding import rank_spans, span_means
 from hiero.steps.prototypes import PrototypeWeights, StepPrototypes
 from hiero.steps.segmentation import centre_and_normalise
@@ -221,11 +221,11 @@ def score_head(
     data: Data, folder: Path, kind: str, recipe: str, learn: Sequence[str], score: Sequence[str], device: str
 ) -> list[float | None]:
     """A supervised head on HiERO's features, trained on the corrected recordings alone."""
-    from hiero.heads.clips import read_clips
-    from hiero.heads.head import load_trained_head
-    from hiero.heads.scoring import predict_detections, predict_spans
-    from hiero.heads.token_embeddings import TokenEmbeddings
-    from hiero.heads.training import train_head
+    from hiero.evaluation.heads.clips import read_clips
+    from hiero.evaluation.heads.head import load_trained_head
+    from hiero.evaluation.heads.scoring import predict_detections, predict_spans
+    from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
+    from hiero.evaluation.heads.training import train_head
     from hiero.training.loop import RunOptions
 
     engine = base_engine(folder)

@@ -25,9 +25,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.video import make_video
-from hiero.backbones.registry import FPS, STRIDE, backbones, find_backbone
-from hiero.decoding.decode import Sampling, probe, read_segments
-from hiero.extraction.extractor import ExtractionOptions, LoadedBackbones, extract_features
+from hiero.features.extractor import ExtractionOptions, LoadedBackbones, extract_features
+from hiero.media.decode import Sampling, probe, read_segments
+from hiero.networks.registry import FPS, STRIDE, backbones, find_backbone
 
 TOWERS = [name for name, backbone in backbones().items() if backbone.num_frames and name != "egovlp-768"]
 SIZE = 224  # pixels of a frame, in all towers

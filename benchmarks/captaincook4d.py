@@ -48,15 +48,15 @@ from benchmarks.captaincook4d_data import (
 )
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
-from hiero.data.stores import FeatureStore
 from hiero.engine.video_nodes import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
+from hiero.features.stores import FeatureStore
+from hiero.networks.text_encoders import encode_texts
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.steps.similarity import ClassEvidence, NodeEvidence, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.text.encoders import encode_texts
 from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.types import ANSWER_THRESHOLD
 

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from hiero import Clock
-from hiero.data.stores import pack
 from hiero.engine.video_nodes import class_names
+from hiero.features.stores import pack
+from hiero.networks.text_encoders import encode_texts
 from hiero.steps.grounding import span_means
 from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.text.encoders import encode_texts
 
 DEFAULT_SOURCE = Path("../shared/captaincook4d")
 SOURCE_FILE = "source.txt"  # in WORK: the folder that `prepare` read

@@ -25,8 +25,8 @@ from hiero.corpus.corpus import Corpus
 from hiero.corpus.indexing import index_files
 from hiero.corpus.rows import VideoRows
 from hiero.engine import Embedder, Engine, load
+from hiero.networks.vector_cache import TextCache
 from hiero.storage.files import home
-from hiero.text.vector_cache import TextCache
 
 WIDTH = 400  # of a row of features
 NUM_SCENES = 20  # kinds of activity

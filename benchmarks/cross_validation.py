@@ -48,19 +48,19 @@ from benchmarks.training_variants import (
     write_pseudo_narrations,
 )
 from hiero import HiERO, embed_features, load_model
-from hiero.data.stores import FeatureStore
 from hiero.engine.video_nodes import class_names
 from hiero.evaluation.metrics import grounding_recall, procedure_scores
+from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import write_model_folder
+from hiero.networks.minilm import MINILM_KEY
+from hiero.networks.text_encoders import encode_texts
+from hiero.networks.vector_cache import TextCache
 from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, centre_and_normalise, cut_steps, step_labels
 from hiero.storage.checkpoints import INT8_MAX, quantise
 from hiero.storage.files import load_tensors, save_tensors
-from hiero.text.encoders import encode_texts
-from hiero.text.minilm import MINILM_KEY
-from hiero.text.vector_cache import TextCache
 from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.vectors import unit_vectors
 

@@ -35,12 +35,12 @@ import hiero
 from benchmarks import words_data
 from benchmarks.words_actions import CLONE, COMMIT, DEVELOPMENT, VERBS, summarise, write_text
 from benchmarks.words_score import auc, calibration_error, fit_logistic
-from hiero.backbones import dinov2
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.engine.embedder import PICTURES
 from hiero.engine.video_nodes import CLASSES, class_names
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.video_features import VideoFeatures
+from hiero.networks import dinov2
 from hiero.steps.calibration import PRIOR_ODDS
 from hiero.storage import weights
 from hiero.types import ANSWER_THRESHOLD, MIN_LABEL_PROBABILITY, SURE_NAME, Clock

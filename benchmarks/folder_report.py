@@ -21,8 +21,8 @@ import numpy as np
 
 import hiero
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, split
+from hiero.corpus.folder_report import FolderReport, VideoSteps, build_report
 from hiero.evaluation.metrics import procedure_scores
-from hiero.report.folder_report import FolderReport, VideoSteps, build_report
 from hiero.vectors import unit_vectors
 
 MIN_RECORDINGS = 4  # of a recipe, to be a folder

@@ -24,15 +24,15 @@ import torch
 from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
-from hiero.data.stores import FeatureStore
+from hiero.evaluation.heads.actionformer import ActionFormer, ActionFormerConfig
+from hiero.evaluation.heads.clips import Clips, read_clips
+from hiero.evaluation.heads.head import load_trained_head
+from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
+from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
+from hiero.evaluation.heads.training import HeadObjective, train_head
+from hiero.evaluation.heads.vslnet import VSLNet, VSLNetConfig
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
-from hiero.heads.actionformer import ActionFormer, ActionFormerConfig
-from hiero.heads.clips import Clips, read_clips
-from hiero.heads.head import load_trained_head
-from hiero.heads.scoring import evaluate_probe, score_heads
-from hiero.heads.token_embeddings import TokenEmbeddings
-from hiero.heads.training import HeadObjective, train_head
-from hiero.heads.vslnet import VSLNet, VSLNetConfig
+from hiero.features.stores import FeatureStore
 from hiero.training.loop import RunOptions
 from hiero.training.step import TrainStep, make_adam
 

@@ -17,7 +17,7 @@ import torch
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from hiero.kernels.kmeans import kmeans
+from hiero.model.kmeans import kmeans
 from hiero.model.spectral import KMEANS_ITERATIONS, KMEANS_RESTARTS
 
 CASES = {

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent / "hiero"
 TEXT = "cut the onion"
 OURS = f"""
 from hiero.storage import weights
-from hiero.text.minilm import MiniLM
+from hiero.networks.minilm import MiniLM
 
 MiniLM(weights.get("minilm")).encode(["{TEXT}"])
 """
@@ -72,7 +72,7 @@ class PlainI3D(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        from hiero.backbones import i3d
+        from hiero.networks import i3d
 
         self.network, self.module = network, i3d
 
@@ -103,7 +103,7 @@ def sentences() -> str:
 
 
 def actions() -> str:
-    from hiero.backbones import i3d
+    from hiero.networks import i3d
 
     network, frames = i3d.untrained().eval(), torch.rand(1, 24, 3, i3d.SIZE, i3d.SIZE) * 2 - 1
     plain = PlainI3D(network).eval()
@@ -118,7 +118,7 @@ def actions() -> str:
 
 
 def swin() -> str:
-    from hiero.backbones import omnivore
+    from hiero.networks import omnivore
 
     ours_network, clip = omnivore.untrained("B").eval(), torch.randn(1, 16, 3, 224, 224)
     ours = fastest(lambda: ours_network(clip), 3)

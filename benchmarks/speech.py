@@ -10,7 +10,7 @@ category is what is asked. A query counts as found where the best match overlaps
 utterance. Absent queries are categories of other videos that this one does not have. Nothing is
 seen: this measures speech alone.
 
-Half of the videos, by the hash of their names, fit the settings of hiero/speech/evidence.py (`fit`,
+Half of the videos, by the hash of their names, fit the settings of hiero/engine/speech_evidence.py (`fit`,
 printed); the other half is scored.
 """
 
@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.speech import evidence as speech_evidence
-from hiero.speech.evidence import SpeechEvidence, speech_probability
-from hiero.speech.transcripts import Transcript
+from hiero.engine import speech_evidence as speech_evidence
+from hiero.engine.speech_evidence import SpeechEvidence, speech_probability
+from hiero.engine.transcripts import Transcript
+from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration
 from hiero.storage.files import read_json
-from hiero.text.minilm import encode_minilm
 from hiero.types import Clock, Utterance
 
 WORDS_PER_S = 2.5

@@ -14,11 +14,11 @@ import time
 import torch
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO
 from hiero.model.losses import Losses
 from hiero.model.unet import cut_threads
 from hiero.training.captured_step import CapturedStep
+from hiero.training.narrated_windows import TrainingBatch
 from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups
 from tests.oracle import losses as oracle_losses
 from tests.oracle.edgelist import EdgeListHiERO

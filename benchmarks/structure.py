@@ -11,7 +11,7 @@ Definitions:
   directly or through others, at the top, inside functions or under TYPE_CHECKING, with the
   `__init__.py` of their packages. `hiero/__init__.py` and `hiero/cli/__init__.py` list everything and
   are left out. Plug-ins that are loaded by name (backbones, text encoders, exporters) are not counted.
-- Remote access is `hiero.sources.remote*` (`hiero.storage.remote*` in earlier versions). A call site is
+- Remote access is `hiero.media.remote*` (`hiero.storage.remote*` in earlier versions). A call site is
   a use of a name that was imported from there, by a module outside it.
 - The body of a function is counted from its first statement after the docstring to its last line.
 - Parameters are counted without self and cls. Triton kernels are counted separately: their
@@ -36,7 +36,7 @@ from pathlib import Path
 MAX_METHODS, MAX_BODY_LINES, MANY_PARAMETERS = 20, 50, 8
 COMMAND = "steps"
 LISTS = {"hiero", "hiero.cli"}
-REMOTE = ("hiero.sources.remote", "hiero.storage.remote")
+REMOTE = ("hiero.media.remote", "hiero.storage.remote")
 INTERFACE = {"load", "prepare", "untrained", "convert", "main", "app"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

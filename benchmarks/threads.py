@@ -43,14 +43,14 @@ from torch.nn import functional as F
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, split, unpack, write_training_files
 from benchmarks.jobs import run_modules
 from hiero import Behaviour, HiERO, HieroEnsemble, ModelConfig, embed_features, load_model
-from hiero.data.stores import FeatureStore
 from hiero.evaluation.metrics import matched_accuracy, procedure_scores
+from hiero.features.stores import FeatureStore
 from hiero.model import unet
 from hiero.model.spectral import spectral_cut
+from hiero.networks.text_encoders import encode_texts
 from hiero.steps.clustering import cluster
 from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.storage.files import write_text
-from hiero.text.encoders import encode_texts
 from hiero.training.from_files import TrainOptions, train_from_files
 
 TURN_S = 60  # of one recording, before the next goes on

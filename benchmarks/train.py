@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated_windows import ResidentWindows, align
 from hiero.devices import choose_device
 from hiero.model.hiero import HiERO
 from hiero.training.captured_step import CapturedStep
+from hiero.training.narrated_windows import ResidentWindows, align
 from hiero.training.step import Objective, TrainStep, learning_rate, make_adam, set_learning_rate
 from hiero.types import Clock
 

@@ -20,15 +20,15 @@ from torch.nn import functional as F
 from benchmarks.captaincook4d_data import CLOCK, narrate, read_annotations
 from hiero import HiERO, embed_features, load_model
 from hiero.config import LossConfig
-from hiero.data.stores import FeatureStore
+from hiero.features.stores import FeatureStore
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
+from hiero.networks.minilm import MINILM_KEY
+from hiero.networks.text_encoders import encode_texts
+from hiero.networks.vector_cache import TextCache
 from hiero.steps.hierarchy import default_step_counts
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, cut_steps
-from hiero.text.encoders import encode_texts
-from hiero.text.minilm import MINILM_KEY
-from hiero.text.vector_cache import TextCache
 
 OTHER_TEXTS = "other-texts.txt"  # of WORK: step texts of other data sets
 MIN_PARAPHRASE = 0.6  # cosine of a text that may stand for another

@@ -39,11 +39,11 @@ from benchmarks.cross_validation import NUM_FOLDS, PARTS, deal_folds, split_fold
 from benchmarks.same_step import retrieval_scores
 from hiero import embed_features, load, load_model
 from hiero.corpus.adaptation import learn_from_videos
-from hiero.data.stores import FeatureStore
 from hiero.engine import Engine, Video
 from hiero.engine.video_nodes import average_features
 from hiero.evaluation.metrics import interval_iou
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.stores import FeatureStore
+from hiero.features.video_features import VideoFeatures
 from hiero.steps import correspondence as matching
 from hiero.steps import grounding
 from hiero.steps.correspondence import JOINED_STEP_WEIGHT, centre_steps, correspondence

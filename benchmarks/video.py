@@ -29,14 +29,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from hiero.backbones import i3d
-from hiero.backbones.i3d_int8 import FAST_FLAGS, has_integer_products, use_integers
-from hiero.backbones.registry import centre_crop, find_backbone
-from hiero.decoding.decode import Sampling, Segment, probe, read_segments
-from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError
-from hiero.extraction import extractor
-from hiero.extraction.extractor import (
+from hiero.features import extractor
+from hiero.features.extractor import (
     GPU_BATCH_SIZE,
     NUM_FRAMES,
     ExtractionOptions,
@@ -47,6 +42,11 @@ from hiero.extraction.extractor import (
     run_network,
     stack_frames,
 )
+from hiero.media.decode import Sampling, Segment, probe, read_segments
+from hiero.media.parallel_decode import read_segments_parallel
+from hiero.networks import i3d
+from hiero.networks.i3d_int8 import FAST_FLAGS, has_integer_products, use_integers
+from hiero.networks.registry import centre_crop, find_backbone
 from hiero.storage import weights
 
 WINDOW_S = 2.0  # of a window of I3D

@@ -21,12 +21,12 @@ import numpy as np
 from benchmarks import words_texts
 from benchmarks.words_score import score
 from hiero.engine.video_nodes import class_names, default_labels, rich_labels
+from hiero.networks import joint_text
+from hiero.networks.minilm import LABEL_VECTORS, MiniLMEncoder
+from hiero.networks.vector_cache import text_digest
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
 from hiero.storage.weights import Slot, Template
-from hiero.text import joint_text
-from hiero.text.minilm import LABEL_VECTORS, MiniLMEncoder
-from hiero.text.vector_cache import text_digest
 
 
 def write_label_vectors() -> None:

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from benchmarks import words_data, words_texts
-from hiero.backbones import dinov2
-from hiero.backbones.registry import IMAGENET, normalise
 from hiero.engine.embedder import PICTURES
+from hiero.networks import dinov2
+from hiero.networks.joint_text import HEAD_FILES, WORDS_VARIABLE, encode_joint_texts, pooling_temperature
+from hiero.networks.registry import IMAGENET, normalise
 from hiero.steps.similarity import PictureEvidence
 from hiero.storage import weights
-from hiero.text.joint_text import HEAD_FILES, WORDS_VARIABLE, encode_joint_texts, pooling_temperature
 
 CLONE, COMMIT = words_data.EGTEA_CLIPS.clone, words_data.EGTEA_CLIPS.commit
 DEVELOPMENT = frozenset(

@@ -34,8 +34,8 @@ from torch.nn import functional as F
 
 from benchmarks.words_score import CAPTIONS
 from benchmarks.words_texts import read_texts
-from hiero.backbones import dinov2
-from hiero.backbones.registry import IMAGENET, normalise
+from hiero.networks import dinov2
+from hiero.networks.registry import IMAGENET, normalise
 
 SIZE = 224
 CLIP_SIZE = (288, 216)  # of frames of EGTEA Gaze+, which are 4:3

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.backbones import dinov2
-from hiero.backbones.dinov2 import PictureHead, TwoLayers, VisionTransformer
-from hiero.backbones.registry import IMAGENET
 from hiero.engine.embedder import PICTURES
+from hiero.networks import dinov2
+from hiero.networks.dinov2 import PictureHead, TwoLayers, VisionTransformer
+from hiero.networks.registry import IMAGENET
 from hiero.storage import weights
 from hiero.storage.files import load_arrays
 

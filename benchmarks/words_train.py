@@ -51,10 +51,10 @@ from benchmarks.words_actions import (
 )
 from benchmarks.words_data import NUM_FRAMES
 from benchmarks.words_networks import IMAGE_RANK, MAX_SCALE, Student, Teacher, Vectors
-from hiero.backbones import dinov2
-from hiero.backbones.registry import IMAGENET, normalise
+from hiero.networks import dinov2
+from hiero.networks.joint_text import PROMPTS
+from hiero.networks.registry import IMAGENET, normalise
 from hiero.storage.files import load_arrays, save_arrays
-from hiero.text.joint_text import PROMPTS
 
 KINDS = {  # of texts of a picture, with how often they are drawn
     "caption": 5.0,

@@ -28,9 +28,9 @@ from examples.photographs import ABSENT, write_film
 from examples.simulation import Session, World, WorldConfig, write_sessions
 from hiero.cli import app
 from hiero.cli.training_display import TrainDisplay
-from hiero.data.stores import pack
 from hiero.engine import load
 from hiero.evaluation.metrics import procedure_scores
+from hiero.features.stores import pack
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.types import format_time

@@ -20,17 +20,18 @@ import numpy as np
 from cyclopts import App, Parameter
 from scipy.optimize import linear_sum_assignment
 
-from hiero.data.features import read_feature_array
-from hiero.data.narrations import read_narrations
-from hiero.decoding.decode import Sampling, read_segments
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case
-from hiero.evaluation.own_videos import read_annotations, read_case
+from hiero.evaluation.own_videos import read_case
+from hiero.features.files import read_feature_array
+from hiero.formats.annotations import read_annotations
+from hiero.media.decode import Sampling, read_segments
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import centre_and_normalise, label_runs
 from hiero.storage.files import atomic_path
+from hiero.training.narrations import read_narrations
 from hiero.types import Clock, format_time
 
 try:

@@ -7,8 +7,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from examples.simulation import Session, World, WorldConfig, bag_of_words
 from hiero import HiERO, LossConfig, ModelConfig
-from hiero.data.batches import node_times
-from hiero.data.narrated_windows import TrainingBatch
+from hiero.model.batches import node_times
+from hiero.training.narrated_windows import TrainingBatch
 from hiero.training.step import Objective, TrainStep, make_adam
 
 WORLD = World(WorldConfig(width=16, session_s=200.0))

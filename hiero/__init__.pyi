@@ -1,6 +1,5 @@
 """The public names, listed once: hiero/__init__.py loads them from here on first use."""
 
-from .backbones.registry import Backbone as Backbone
 from .config import Behaviour as Behaviour
 from .config import LossConfig as LossConfig
 from .config import ModelConfig as ModelConfig
@@ -9,16 +8,18 @@ from .config import TrainConfig as TrainConfig
 from .corpus.corpus import Corpus as Corpus
 from .corpus.corpus import Hit as Hit
 from .corpus.corpus import IndexedVideo as IndexedVideo
-from .data.batches import Batch as Batch
-from .data.batches import collate as collate
-from .data.features import read_features as read_features
 from .engine import Embedder as Embedder
 from .engine import Engine as Engine
 from .engine import Video as Video
 from .engine import load as load
+from .engine.transcripts import Transcript as Transcript
+from .engine.transcripts import read_transcript as read_transcript
 from .errors import InputError as InputError
-from .extraction.video_features import VideoFeatures as VideoFeatures
+from .features.files import read_features as read_features
+from .features.video_features import VideoFeatures as VideoFeatures
 from .formats.registry import Exporter as Exporter
+from .model.batches import Batch as Batch
+from .model.batches import collate as collate
 from .model.ensemble import HieroEnsemble as HieroEnsemble
 from .model.ensemble import embed_features as embed_features
 from .model.ensemble import load_model as load_model
@@ -28,8 +29,7 @@ from .model.released import Released as Released
 from .model.released import read_released as read_released
 from .model.spectral import spectral_cut as spectral_cut
 from .model.unet import Level as Level
-from .speech.transcripts import Transcript as Transcript
-from .speech.transcripts import read_transcript as read_transcript
+from .networks.registry import Backbone as Backbone
 from .types import Answer as Answer
 from .types import Clock as Clock
 from .types import Hierarchy as Hierarchy

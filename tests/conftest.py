@@ -33,7 +33,7 @@ HOME = pytest.StashKey[Path]()
 # wait more than compute.
 LONG_MODULES = (
     "engine/test_photographs.py",
-    "extraction/test_collection.py",
+    "features/test_collection.py",
     "browser/test_video.py",
     "test_notebooks.py",
     "browser/test_collection.py",
@@ -48,10 +48,10 @@ LONG_MODULES = (
     "test_package.py",
     "serve/test_api.py",
     "training/test_loop.py",
-    "heads/test_training.py",
+    "evaluation/heads/test_training.py",
     "browser/test_people.py",
     "corpus/test_corpus.py",
-    "speech/test_speech.py",
+    "engine/test_speech.py",
     "training/test_captured_step.py",
     "training/test_ablation.py",
     "cli/test_cli.py",
@@ -59,10 +59,10 @@ LONG_MODULES = (
     "corpus/test_adaptation.py",
     "test_docs.py",
     "deploy/test_signed_in_by_a_proxy.py",
-    "backbones/test_i3d_int8.py",
+    "networks/test_i3d_int8.py",
     "test_docstrings.py",
-    "decoding/test_cutting.py",
-    "report/test_figures.py",
+    "media/test_cutting.py",
+    "examples/test_figures.py",
 )
 
 settings.register_profile("hiero", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hiero.sources import addresses, remote
+from hiero.media import addresses, remote
 
 
 def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hiero import plugins
-from hiero.backbones import registry
 from hiero.errors import InputError
+from hiero.networks import registry
 from tests.films import write_video
 from tests.processes import run_python
 
@@ -108,7 +108,7 @@ def test_a_text_encoder_trains_and_answers(installed, tmp_path):
     code = f"""
 from pathlib import Path
 import hiero
-from hiero.data.stores import pack
+from hiero.features.stores import pack
 from hiero.training.from_files import TrainOptions, train_from_files
 folder = Path({str(tmp_path)!r})
 pack(folder / "features", folder / "store", clock=hiero.Clock(1, 1))

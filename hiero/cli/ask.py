@@ -119,9 +119,9 @@ def split_queries(arguments: Sequence[str], videos: Sequence[str]) -> tuple[list
     The first argument is a video unless `--video` is given and no such file exists. Arguments after it
     are videos as long as they name existing video or feature files, because a shell expands *.mp4.
     """
-    from hiero.data.features import FEATURE_SUFFIXES
-    from hiero.decoding.recordings import VIDEO_SUFFIXES
-    from hiero.sources.addresses import is_address
+    from hiero.features.files import FEATURE_SUFFIXES
+    from hiero.media.addresses import is_address
+    from hiero.media.recordings import VIDEO_SUFFIXES
 
     def exists(argument: str) -> bool:
         return (is_address(argument) and not any(map(str.isspace, argument))) or path_exists(argument)

@@ -107,7 +107,7 @@ def clear(
 
 def _find_videos(videos: list[str]) -> tuple[tuple[str, ...], set[Path]]:
     """With what the names of the cached files of videos begin, and the copies of remote videos."""
-    from hiero.sources.source import VideoSource
+    from hiero.media.source import VideoSource
 
     keys, copies = [], set[Path]()
     for source in map(VideoSource.of, videos):

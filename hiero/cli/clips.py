@@ -89,8 +89,8 @@ def clips(
 
 def _check_output(out: Path, sources: Sequence[Path], is_file: bool) -> None:
     """Report mistakes before hours of video are read."""
-    from hiero.data.features import FEATURE_SUFFIXES
-    from hiero.decoding.cutting import CONTAINERS
+    from hiero.features.files import FEATURE_SUFFIXES
+    from hiero.media.cutting import CONTAINERS
 
     for source in sources:
         if source.suffix.lower() in FEATURE_SUFFIXES:
@@ -119,7 +119,7 @@ def write_clips(
     video: hiero.Video, hierarchy: Hierarchy, level: int | None, folder: Path, stream: int, copy: bool
 ) -> None:
     """Write a clip of each step, with a progress bar and a summary."""
-    from hiero.decoding.splitting import split_video
+    from hiero.media.splitting import split_video
 
     _check_level(level, len(hierarchy.levels))
     steps = hierarchy.levels[-1 if level is None else level]
@@ -143,7 +143,7 @@ def write_reel(
     copy: bool,
 ) -> None:
     """Join the best moments of all queries, at most `num` for each, in one file, and list them."""
-    from hiero.decoding.splitting import join_moments
+    from hiero.media.splitting import join_moments
 
     moments = choose_moments(answered, num)
     if not moments:

@@ -38,7 +38,7 @@ MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 def log(line: str) -> None:
     """Print a message to standard error, with addresses in place of the paths of cached copies."""
     if "/remote/" in line or "@" in line:
-        from hiero.sources.addresses import display_addresses
+        from hiero.media.addresses import display_addresses
 
         line = display_addresses(line)
     if sys.stderr is not None:  # closed with 2>&-; print() would write to standard output

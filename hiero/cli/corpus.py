@@ -44,7 +44,7 @@ from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields, forma
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import IndexResult
-    from hiero.sources.source import VideoSource
+    from hiero.media.source import VideoSource
 
 app = App(name="corpus", help="List, remove and check the videos of a corpus.", group_parameters=OPTIONS)
 
@@ -99,7 +99,7 @@ def index(
     """
     from hiero.corpus.corpus import IndexSettings
     from hiero.corpus.indexing import index_files
-    from hiero.decoding.recordings import find_recordings
+    from hiero.media.recordings import find_recordings
 
     again, every_s = index_options.again, index_options.every
     if index_options.watch and (not videos or again or not every_s > 0):
@@ -148,8 +148,8 @@ def _index_arrivals(
 ) -> None:
     """`--watch`: index new files until Ctrl-C or SIGTERM."""
     from hiero.corpus.indexing import ArrivalWatcher
-    from hiero.decoding.recordings import NoFilesError, find_files
-    from hiero.sources.addresses import public_address
+    from hiero.media.addresses import public_address
+    from hiero.media.recordings import NoFilesError, find_files
 
     with suppress(NoFilesError):  # reports a mistake in a name now; later a folder may be missing for a while
         find_files(videos, resolve_clashes=True)

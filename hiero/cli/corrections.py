@@ -16,7 +16,7 @@ from hiero.storage.files import write_bytes
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.sources.source import VideoSource
+    from hiero.media.source import VideoSource
 
 
 @Parameter(name="*")
@@ -101,10 +101,10 @@ def import_steps(
 
 def _duration(video: Path, hz: float | None) -> float | None:
     """The duration of a video or feature file in seconds; None if a video does not state it."""
-    from hiero.data.features import FEATURE_SUFFIXES, read_feature_array, read_sidecar
+    from hiero.features.files import FEATURE_SUFFIXES, read_feature_array, read_sidecar
 
     if video.suffix.lower() not in FEATURE_SUFFIXES:
-        from hiero.decoding.decode import probe
+        from hiero.media.decode import probe
 
         return probe(video).duration_s
     sidecar = read_sidecar(video)
@@ -157,7 +157,7 @@ def adapt(
 def _find_videos(what: tuple[str, ...], join: bool | None) -> dict[str, VideoSource]:
     """The videos of files, folders, patterns and corpora by name."""
     from hiero.corpus.table import is_corpus
-    from hiero.decoding.recordings import find_recordings
+    from hiero.media.recordings import find_recordings
 
     videos: dict[str, VideoSource] = {}
     for uri in filter(is_corpus, what):

@@ -15,10 +15,11 @@ from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, pars
 from hiero.cli.tables import ReportOptions
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
+from hiero.formats.annotations import AnnotatedVideo
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.evaluation.cases import AnnotatedVideo, Case
+    from hiero.evaluation.cases import Case
     from hiero.evaluation.protocols import Protocol
 
 NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
@@ -135,9 +136,9 @@ def egomcq(
     batch_size
         Clips per forward pass.
     """
-    from hiero.data.stores import FeatureStore
     from hiero.evaluation.egomcq import DEFAULT_CONTEXT, NUM_CHOICES, evaluate_egomcq, read_questions
     from hiero.evaluation.results import Report
+    from hiero.features.stores import FeatureStore
 
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)

@@ -38,7 +38,7 @@ from hiero.errors import InputError
 from hiero.types import ProgressEvent, format_time
 
 if TYPE_CHECKING:
-    from hiero.extraction.collection import ExtractionProgress, ExtractionResult
+    from hiero.features.collection import ExtractionProgress, ExtractionResult
 
 FILE_WIDTH = 220  # characters of a table in a file or pipe
 
@@ -132,10 +132,10 @@ def extract(
     backbone
         Name of a backbone from `hiero backbones`.
     """
-    from hiero.backbones.registry import fetch_weights, find_backbone
-    from hiero.decoding.recordings import find_videos
-    from hiero.extraction.collection import ExtractionPlan, extract_all
-    from hiero.extraction.ray_cluster import extract_on_cluster
+    from hiero.features.collection import ExtractionPlan, extract_all
+    from hiero.features.ray_cluster import extract_on_cluster
+    from hiero.media.recordings import find_videos
+    from hiero.networks.registry import fetch_weights, find_backbone
 
     check_at_least("--jobs", compute.jobs)
     check_at_least("--workers", compute.workers)
@@ -187,7 +187,7 @@ def _print_results(results: list[ExtractionResult], out: Path, as_json: bool) ->
 @contextmanager
 def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
     """A bar for all videos and one for each current video; without a terminal, a line for each finished video."""
-    from hiero.extraction.collection import ExtractionProgress
+    from hiero.features.collection import ExtractionProgress
 
     with transient_bars() as bars:
         overall = bars.add_task("all videos", total=num_videos, status=f"0 of {num_videos}")
@@ -233,8 +233,8 @@ def backbones(
         Backbones to measure on this machine with random weights, or `all`. The results are kept.
     """
 
-    from hiero.backbones.registry import backbones as registered_backbones
-    from hiero.extraction.speed import known_speeds, measure_speed
+    from hiero.features.speed import known_speeds, measure_speed
+    from hiero.networks.registry import backbones as registered_backbones
 
     device = choose_device(device)
     for name in list(registered_backbones()) if measure == ["all"] else measure or []:
@@ -255,7 +255,7 @@ def backbones(
 
 def _describe_backbone(backbone: hiero.Backbone, speed: float | None) -> list[str]:
     """The cells of its row."""
-    from hiero.backbones.registry import FPS, STRIDE
+    from hiero.networks.registry import FPS, STRIDE
     from hiero.storage import weights
 
     if backbone.num_frames:

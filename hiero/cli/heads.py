@@ -20,7 +20,7 @@ from hiero.storage.files import read_lines
 from hiero.types import Clock
 
 if TYPE_CHECKING:
-    from hiero.heads.clips import Clips
+    from hiero.evaluation.heads.clips import Clips
 
 MAX_WARNINGS = 10  # number of warnings about names and lengths of videos that are shown
 SPACING_TOLERANCE = 1e-3  # relative difference between the spacing of a head and of the features
@@ -89,7 +89,7 @@ class ClipOptions:
         queries: bool = False,
     ) -> Clips:
         """The annotated clips that have features; `annotations` takes precedence over the option."""
-        from hiero.heads.clips import read_clips
+        from hiero.evaluation.heads.clips import read_clips
 
         names = None if only is None else read_lines(only)
         file, clock = annotations or self.annotations, self.clock(head_clock)
@@ -155,7 +155,7 @@ def train(
         Text file with the names of the videos to validate on, from `--validation` or the same
         annotations.
     """
-    from hiero.heads.training import train_head
+    from hiero.evaluation.heads.training import train_head
     from hiero.training import loop
 
     queries = kind == "vslnet"
@@ -197,9 +197,9 @@ def evaluate_heads(
     heads
         Folders created by `hiero head train`.
     """
+    from hiero.evaluation.heads.head import load_trained_head
+    from hiero.evaluation.heads.scoring import score_heads
     from hiero.evaluation.results import Report
-    from hiero.heads.head import load_trained_head
-    from hiero.heads.scoring import score_heads
 
     if not heads:
         raise InputError("name the folder of a head: hiero head eval HEAD --features FOLDER --annotations FILE")
@@ -237,8 +237,8 @@ def probe(
     name
         Name of the row in the table.
     """
+    from hiero.evaluation.heads.scoring import evaluate_probe
     from hiero.evaluation.results import Report
-    from hiero.heads.scoring import evaluate_probe
 
     if train is None and train_only is None:
         raise InputError("name the videos to train on: --train FILE, or --train-only LIST and --only LIST")

@@ -19,7 +19,7 @@ from hiero.types import VERSION
 
 if TYPE_CHECKING:
     from hiero.cli.options import VideoOptions
-    from hiero.sources.source import VideoSource
+    from hiero.media.source import VideoSource
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Run:
     @contextmanager
     def report_errors(self, name: str) -> Iterator[None]:
         """A video that cannot be read does not stop the others, unless it is the only one or the disk is full."""
-        from hiero.sources.addresses import failure_message
+        from hiero.media.addresses import failure_message
 
         try:
             yield
@@ -118,7 +118,7 @@ def path_exists(argument: str) -> bool:
 
 def find_inputs(paths: Sequence[Path | str], options: VideoOptions, title: str, join: bool | None = None) -> Run:
     """A run over the videos named by files, folders, patterns and addresses; `join` is the value of --join."""
-    from hiero.decoding.recordings import find_recordings, find_siblings, is_collection
+    from hiero.media.recordings import find_recordings, find_siblings, is_collection
 
     if not paths:
         raise InputError("name a video: a file, a folder, a pattern such as 'videos/*.mp4', or an https:// address")

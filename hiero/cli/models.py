@@ -153,8 +153,8 @@ def pack(
     skip_bad
         Skip unusable files instead of stopping.
     """
-    from hiero.data.features import find_features
-    from hiero.data.stores import pack as pack_features
+    from hiero.features.files import find_features
+    from hiero.features.stores import pack as pack_features
 
     clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:

@@ -17,7 +17,7 @@ from hiero.storage.files import read_lines
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.sources.source import VideoSource
+    from hiero.media.source import VideoSource
 
 OPTIONS = Group("Options", sort_key=10)
 
@@ -127,7 +127,7 @@ class VideoOptions:
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""
-        from hiero.text.joint_text import WORDS_VARIABLE
+        from hiero.networks.joint_text import WORDS_VARIABLE
 
         self._check_speech()
         set_threads(self.threads)
@@ -145,7 +145,7 @@ class VideoOptions:
     def read_video(self, source: VideoSource, engine: hiero.Engine, bars: CollectionBars | None = None) -> hiero.Video:
         """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
         from hiero.engine import engine_for
-        from hiero.speech.transcripts import TranscriptSettings, load_transcript
+        from hiero.engine.transcripts import TranscriptSettings, load_transcript
 
         engine = engine_for(engine, source)
         lines: list[str] = []
@@ -178,7 +178,7 @@ class VideoOptions:
                 raise InputError(f"--transcript cannot be combined with {other}")
             hiero.read_transcript(self.transcript)
         if self.speech:
-            from hiero.speech.transcripts import load_recogniser
+            from hiero.engine.transcripts import load_recogniser
 
             load_recogniser()
 

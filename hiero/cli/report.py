@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.types import Step, format_count
 
 if TYPE_CHECKING:
-    from hiero.report.folder_report import VideoSteps
+    from hiero.corpus.folder_report import VideoSteps
 
 NOTHING_SHARED = (
     "no activity occurs in two of these videos. Compare recordings of the same task, or look for broader activities: "
@@ -84,8 +84,8 @@ def report(
     title
         Title of the page. Defaults to the name of the folder.
     """
+    from hiero.corpus.folder_report import MIN_LABEL_SCORE, build_report, write_folder_report
     from hiero.corpus.table import is_corpus
-    from hiero.report.folder_report import MIN_LABEL_SCORE, build_report, write_folder_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"-o {out}: must be an HTML file, such as page.html")
@@ -119,7 +119,7 @@ def report(
 def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps], str]:
     import numpy as np
 
-    from hiero.report.folder_report import VideoSteps
+    from hiero.corpus.folder_report import VideoSteps
 
     corpus = hiero.Corpus(uri)
     records = corpus.videos()
@@ -138,7 +138,7 @@ def _read_corpus(uri: str, activities: ActivityOptions) -> tuple[list[VideoSteps
 def _read_videos(
     paths: Sequence[Path], activities: ActivityOptions, join: bool | None, options: VideoOptions
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
-    from hiero.report.folder_report import describe_steps, select_corrected
+    from hiero.corpus.folder_report import describe_steps, select_corrected
 
     vocabulary = read_optional_labels(activities.labels)
     run = find_inputs([str(path) for path in paths], options, "report", join)

@@ -119,8 +119,8 @@ def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
 def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, Any]:
     """Write summary.json and summary.html; returns the content of both."""
     from hiero.evaluation.reproduction import reproducible_tables
+    from hiero.formats.html_page import write_page
     from hiero.formats.rows import to_json
-    from hiero.report.inlining import write_page
 
     files = reproduction.files
     every = map(reproduction.table, reproducible_tables(files.num_seeds > 0))

@@ -143,8 +143,8 @@ def list_tokens(*, state: StateFolder) -> None:
 
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:
     from hiero.corpus.table import is_corpus
+    from hiero.engine.transcripts import TranscriptSettings
     from hiero.serve.library import open_library
-    from hiero.speech.transcripts import TranscriptSettings
 
     uri = next(filter(is_corpus, what), None)
     if uri is not None and options.backbone == VideoOptions.backbone:

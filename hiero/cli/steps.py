@@ -97,7 +97,7 @@ def write_files(
     formats: list[str],
 ) -> None:
     """`-o`: write the files of one video, and list them in a message."""
-    from hiero.report.page import write_results
+    from hiero.engine.html_report import write_results
 
     write_results(video, hierarchy, labels, folder, formats)
     log(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir() if not path.name.startswith('.')))}")

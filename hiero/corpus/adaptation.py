@@ -10,10 +10,10 @@ from typing import Any
 
 from hiero.engine import Engine, Video
 from hiero.errors import InputError
-from hiero.evaluation.own_videos import read_annotations
+from hiero.formats.annotations import read_annotations
 from hiero.formats.hiero_json import read_edits
+from hiero.media.source import VideoSource
 from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
-from hiero.sources.source import VideoSource
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes
 from hiero.storage.files import atomic_path
 from hiero.types import AnnotatedStep, Hierarchy

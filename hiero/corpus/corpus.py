@@ -14,8 +14,8 @@ from hiero.corpus.table import SPEECH, STEPS, RowFilter, commit, drop_repeated, 
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
 from hiero.formats.hiero_json import read_edits
+from hiero.media.source import VideoInput, VideoSource
 from hiero.model.model_folder import SHIPPED
-from hiero.sources.source import VideoInput, VideoSource
 from hiero.types import Hierarchy
 
 ReadVideo = Callable[[VideoSource], Video]

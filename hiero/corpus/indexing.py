@@ -13,10 +13,10 @@ from pathlib import Path
 
 from hiero.corpus.corpus import DEFAULT_SETTINGS, Corpus, IndexSettings, ReadVideo, read_changed
 from hiero.corpus.rows import IndexedVideo, VideoRows
-from hiero.decoding.recordings import NoFilesError, find_files, join_chapters
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.sources.source import VideoInput, VideoSource
+from hiero.media.recordings import NoFilesError, find_files, join_chapters
+from hiero.media.source import VideoInput, VideoSource
 
 LOOKUP_SIZE = 256  # files looked up together
 # Limits of a commit. A killed process loses at most this much work, and the next run repeats it.

@@ -23,8 +23,8 @@ from hiero.engine import Video
 from hiero.engine.video_nodes import average_features
 from hiero.errors import InputError
 from hiero.formats.transcripts import find_transcript
+from hiero.media.source import VideoSource
 from hiero.model.model_folder import SHIPPED
-from hiero.sources.source import VideoSource
 from hiero.storage.files import parse_json
 from hiero.types import Hierarchy, Origin, RestsOn, Step, VideoFile
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, read_features
 from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, Rows, vector_width
+from hiero.engine.speech_evidence import join_evidence, shorten_quote, strongest_evidence
 from hiero.errors import InputError
-from hiero.speech.evidence import join_evidence, shorten_quote, strongest_evidence
+from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration
 from hiero.steps.correspondence import JOINED_STEP_WEIGHT, correspondence, join_features
 from hiero.steps.grounding import MAX_OVERLAP
-from hiero.text.minilm import encode_minilm
 from hiero.vectors import cosine_similarity
 
 OVERSAMPLING = 4  # rows fetched for each hit, because some repeat a moment

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from hiero.decoding.recordings import names_files
 from hiero.errors import BusyError, InputError
-from hiero.sources.addresses import check_credentials, is_address
-from hiero.sources.remote import remote_exists
+from hiero.media.addresses import check_credentials, is_address
+from hiero.media.recordings import names_files
+from hiero.media.remote import remote_exists
 from hiero.storage.files import is_disk_full
 from hiero.storage.locks import WAIT_S, hold_lock
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hiero.backbones.registry import Backbone, Precision, fetch_weights, find_backbone
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
+from hiero.networks.joint_text import encode_joint_texts, joint_key
+from hiero.networks.minilm import MINILM_SIZE, encode_minilm
+from hiero.networks.registry import Backbone, Precision, fetch_weights, find_backbone
+from hiero.networks.vector_cache import TextCache
 from hiero.steps.prototypes import StepPrototypes
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
-from hiero.text.joint_text import encode_joint_texts, joint_key
-from hiero.text.minilm import MINILM_SIZE, encode_minilm
-from hiero.text.vector_cache import TextCache
 from hiero.types import Clock, ProgressCallback
 
 if TYPE_CHECKING:
@@ -201,12 +201,12 @@ class Embedder:
     def _encode_with_model(self, texts: Sequence[str]) -> np.ndarray:
         assert self.folder is not None
         if self.folder.text_encoder is not None:
-            from hiero.text.encoders import encode_texts
+            from hiero.networks.text_encoders import encode_texts
 
             return encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
         if self.uses_minilm:
             return encode_minilm(list(texts))
-        from hiero.text.encoders import find_text_encoder
+        from hiero.networks.text_encoders import find_text_encoder
 
         plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
         if plugin is None:
@@ -225,13 +225,13 @@ def _encode_with_backbone(backbone: Backbone, checkpoint: Path, texts: Sequence[
 
     def encode(missing: list[str]) -> np.ndarray:
         if backbone.name == CLIP:
-            from hiero.backbones.clip import encode_clip_texts
+            from hiero.networks.clip import encode_clip_texts
 
             return encode_clip_texts(checkpoint.parent, missing).numpy()
-        from hiero.text.encoders import encode_joint
+        from hiero.networks.text_encoders import encode_joint
 
         return encode_joint(checkpoint, missing).numpy()
 
-    module = backbone.module.removeprefix("hiero.backbones.")
+    module = backbone.module.removeprefix("hiero.networks.")
     key = f"{module}-{content_key(checkpoint)[:16]}"
     return TextCache(key).encode(texts, encode).astype(np.float32)

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from hiero.backbones.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
-from hiero.data.features import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.files import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
+from hiero.features.video_features import VideoFeatures
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
+from hiero.media.addresses import display_addresses
+from hiero.media.source import SourceFile, VideoInput, VideoSource, join_keys
 from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
-from hiero.sources.addresses import display_addresses
-from hiero.sources.source import SourceFile, VideoInput, VideoSource, join_keys
+from hiero.networks.joint_text import joint_key
+from hiero.networks.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
-from hiero.text.joint_text import joint_key
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.vectors import unit_vectors
 
@@ -346,13 +346,13 @@ class Engine(Embedder):
     def _extract_now(
         self, video_file: SourceFile, partial: Path | None, stream: int, progress: ProgressCallback
     ) -> VideoFeatures:
-        from hiero.decoding.decode import probe
+        from hiero.media.decode import probe
 
         path = video_file.fetch(progress)
         duration_s = probe(path, stream).duration_s  # an unreadable file is an error before weights are downloaded
         for name in self.backbones:
             fetch_weights(find_backbone(name), progress)
-        from hiero.extraction.extractor import ExtractionOptions, extract_features
+        from hiero.features.extractor import ExtractionOptions, extract_features
 
         def report(done_s: float) -> None:
             progress(ProgressEvent("read", path.name, done_s, duration_s))

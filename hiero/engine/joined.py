@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.video_features import VideoFeatures
 from hiero.types import TIME_GRAIN_S, Clock, VideoFile
 
 

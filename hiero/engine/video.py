@@ -11,17 +11,18 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.embedder import NO_TEXT
-from hiero.engine.video_nodes import VideoNodes, probable_steps, rank_scores
-from hiero.errors import InputError
-from hiero.sources.source import VideoSource
-from hiero.speech.evidence import (
+from hiero.engine.speech_evidence import (
     SPEECH_TEMPERATURE,
     join_evidence,
     name_by_speech,
     speech_probability,
     strongest_evidence,
 )
-from hiero.speech.transcripts import Transcript
+from hiero.engine.transcripts import Transcript
+from hiero.engine.video_nodes import VideoNodes, probable_steps, rank_scores
+from hiero.errors import InputError
+from hiero.media.source import VideoSource
+from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration
 from hiero.steps.grounding import (
     TEMPERATURE,
@@ -37,7 +38,6 @@ from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import StepPrototypes, place_names
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import softmax
-from hiero.text.minilm import encode_minilm
 from hiero.types import (
     BOUNDARY_TOLERANCE_S,
     MIN_LABEL_PROBABILITY,

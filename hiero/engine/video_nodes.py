@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
-from hiero.extraction.video_features import VideoFeatures
-from hiero.speech.evidence import SpeechEvidence
-from hiero.speech.transcripts import Transcript
+from hiero.engine.speech_evidence import SpeechEvidence
+from hiero.engine.transcripts import Transcript
+from hiero.features.video_features import VideoFeatures
+from hiero.networks.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
+from hiero.networks.minilm import MINILM_SIZE, encode_minilm
 from hiero.steps import calibration
 from hiero.steps.grounding import TEMPERATURE, candidate_spans, score_spans, span_means, span_sums
 from hiero.steps.hierarchy import build_hierarchy
@@ -28,8 +30,6 @@ from hiero.steps.similarity import (
     text_similarity,
 )
 from hiero.storage.files import ASSETS
-from hiero.text.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
-from hiero.text.minilm import MINILM_SIZE, encode_minilm
 from hiero.types import Clock, Hierarchy, ProgressCallback, ProgressEvent, Step, no_progress
 from hiero.vectors import group_vectors, unit_vectors
 

@@ -19,12 +19,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from hiero.data.features import read_feature_array
 from hiero.devices import single_threaded_math
 from hiero.engine import Embedder, Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.protocols import Protocol
 from hiero.evaluation.results import Table
+from hiero.features.files import read_feature_array
+from hiero.formats.annotations import AnnotatedVideo
 from hiero.model.model_folder import SHIPPED, open_model_folder
 from hiero.steps.clustering import cluster, natural_partitions, tw_finch
 from hiero.steps.similarity import Evidence, NodeEvidence
@@ -36,18 +37,6 @@ MAX_WARNINGS = 3  # videos that an error message names
 MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class AnnotatedVideo:
-    """A video, or a part of it, and its annotated steps."""
-
-    video: str
-    steps: tuple[AnnotatedStep, ...]
-    start_s: float = 0.0
-    end_s: float | None = None
-    task: str = ""
-    duration_s: float | None = None
 
 
 @dataclass

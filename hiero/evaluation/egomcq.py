@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hiero.data.narrated_windows import context_window
-from hiero.data.stores import FeatureStore
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.metrics import choice_accuracy
 from hiero.evaluation.parsing import parsing
 from hiero.evaluation.results import Table, accuracy_by_kind, bootstrap_row
+from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import HiERO
 from hiero.storage.files import read_json
+from hiero.types import Clock, Window
 from hiero.vectors import unit_vectors
 
 NUM_CHOICES = 5
@@ -26,6 +26,18 @@ KINDS = {1: "inter", 2: "intra"}
 DEFAULT_CONTEXT = 4  # Δ of the paper
 Clip = tuple[str, float, float]
 """(video, start_s, end_s)."""
+
+
+def context_window(num_segments: int, clock: Clock, start_s: float, end_s: float, context: int) -> Window:
+    """The window of a clip with the same number of segments before and after it. Its times start at 0.
+
+    A clip that begins at the end of the video or later has no nodes (the release has a zero segment
+    for one at the very end). Node num_nodes // 2 represents the clip.
+    """
+    start = clock.index(start_s)
+    end = min(num_segments, max(start + 1, clock.index(end_s)))
+    margin = max(0, min(context, start, num_segments - end))
+    return Window(start - margin, end + margin, Clock(clock.fps, clock.stride))
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.data.features import find_features
 from hiero.errors import InputError
 from hiero.evaluation.parsing import parsing
+from hiero.features.files import find_features
 
 EGO_CAMERA = "7150991"  # the head-mounted camera among the five of CMU-MMAC
 ADDRESS = "https://github.com/Sid2697/EgoProceL-egocentric-procedure-learning"
@@ -199,7 +199,7 @@ def read_rates(path: Path) -> dict[str, Rate]:
 
 def probe_rates(folder: Path, names: Sequence[str]) -> dict[str, Rate]:
     """Read the frame rates of the named videos below a folder from the files themselves."""
-    from hiero.decoding.decode import probe
+    from hiero.media.decode import probe
 
     expected, rates = set(names), {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -17,11 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hiero.data.features import features_by_name
 from hiero.engine import Engine
 from hiero.errors import InputError
 from hiero.evaluation.cases import (
-    AnnotatedVideo,
     Case,
     TextEmbeddings,
     case_owners,
@@ -33,6 +31,8 @@ from hiero.evaluation.metrics import fit_probe, top_hits
 from hiero.evaluation.parsing import parsing
 from hiero.evaluation.protocols import CORRECTED, Protocol
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
+from hiero.features.files import features_by_name
+from hiero.formats.annotations import AnnotatedVideo
 from hiero.storage.files import read_json, read_lines
 from hiero.types import AnnotatedStep, Clock
 

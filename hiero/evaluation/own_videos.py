@@ -4,24 +4,20 @@ steps, {video: {"task": …, "duration_s": …, "steps": [{"start_s", "end_s", "
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hiero.data.features import features_by_name, read_feature_array
 from hiero.devices import choose_device
 from hiero.engine import NO_TEXT, Engine, load
 from hiero.errors import InputError
 from hiero.evaluation.cases import (
     MAX_WORKERS,
     MIN_CASES,
-    AnnotatedVideo,
     Case,
     CaseProcesses,
     CaseTask,
@@ -34,44 +30,16 @@ from hiero.evaluation.cases import (
 )
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.many_recordings import many_recordings_task
-from hiero.evaluation.parsing import parsing
 from hiero.evaluation.results import Report, Table
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
-from hiero.storage.files import read_json, read_lines
-from hiero.types import AnnotatedStep, Clock, format_count
+from hiero.features.files import features_by_name, read_feature_array
+from hiero.formats.annotations import AnnotatedVideo, read_annotations
+from hiero.storage.files import read_lines
+from hiero.types import Clock
 
 TASKS = ("procedure", "grounding", "localization", "choices")
 ALL_TASKS = (*TASKS, "procedure-many")
-MAX_ERRORS = 5  # unreadable videos that an error message names
 MAX_WARNINGS = 10  # warnings shown; the report lists all
-
-
-def read_annotations(path: Path) -> list[AnnotatedVideo]:
-    """Read an annotation file; the videos are sorted by name."""
-    content = read_json(path)
-    if not isinstance(content, dict) or not content:
-        raise InputError(f'{path}: expected at least one {{"video": {{"steps": [{{"start_s", "end_s", "text"}}]}}}}')
-    annotated, errors = [], []
-    for video, entry in content.items():
-        try:
-            steps = tuple(_parse_step(step) for step in entry["steps"])
-            duration_s = None if entry.get("duration_s") is None else float(entry["duration_s"])
-            annotated.append(AnnotatedVideo(video, steps, task=str(entry.get("task", "")), duration_s=duration_s))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            errors.append(f"{video} (no {error})" if isinstance(error, KeyError) else f"{video} ({error})")
-    if errors:
-        shown = "; ".join(errors[:MAX_ERRORS]) + (" …" if len(errors) > MAX_ERRORS else "")
-        raise InputError(f"{path}: {format_count(len(errors), 'video')} cannot be read: {shown}")
-    return sorted(annotated, key=lambda annotation: annotation.video)
-
-
-def _parse_step(step: dict[str, object]) -> AnnotatedStep:
-    start_s, end_s = float(step["start_s"]), float(step["end_s"])  # type: ignore[arg-type]
-    if not 0 <= start_s <= end_s < math.inf:
-        raise ValueError(f"a step must not run from {start_s} to {end_s} s")
-    if not str(step["text"]).strip():
-        raise ValueError("a step must have a text")
-    return AnnotatedStep(start_s, end_s, str(step["text"]).strip())
 
 
 def read_own_cases(
@@ -234,11 +202,3 @@ def _score_nothing(case: Case) -> None:
 
 def _no_text_table(task: str, results: list[None]) -> list[Table]:
     return [Table(task, [], [NO_TEXT])]
-
-
-def annotations_to_dicts(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The annotated steps of each video, as they can be sent as JSON."""
-    with parsing(f"{path}: annotations cannot be read"):
-        videos = {video.video: [asdict(step) for step in video.steps] for video in read_annotations(path)}
-        json.dumps(videos, ensure_ascii=False).encode()  # fails for text that is not valid
-    return videos

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from hiero.config import RELEASED_CHECKPOINTS
-from hiero.data.features import FEATURE_SUFFIXES
 from hiero.errors import InputError
 from hiero.evaluation.commands import Execute, run_hiero
 from hiero.evaluation.egoprocel_data import TASKS, find_annotations, read_key_steps
 from hiero.evaluation.results import Report, Row, Table
+from hiero.features.files import FEATURE_SUFFIXES
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, home, read_json

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hiero.data.features import features_by_name
 from hiero.errors import InputError
 from hiero.evaluation.commands import Execute
 from hiero.evaluation.egoprocel_data import TASKS, find_annotations
@@ -35,6 +34,7 @@ from hiero.evaluation.paper_tables import (
 )
 from hiero.evaluation.released_files import FOLDERS, JOINED_TOWER, TOWER_FILES, ReleasedFiles, link
 from hiero.evaluation.results import Report, Row
+from hiero.features.files import features_by_name
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import atomic_path, read_json, write_text
 

@@ -124,7 +124,7 @@ class FrameGrid:
 
 def find_frame_grid(path: Path) -> FrameGrid:
     """The frame rate and size of a video, or defaults if it cannot be opened."""
-    from hiero.decoding.decode import probe
+    from hiero.media.decode import probe
 
     try:
         info = probe(path) if path.is_file() else None

@@ -12,8 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import OutOfMemoryError
 
-from hiero.data.features import find_features, read_features
 from hiero.errors import InputError
+from hiero.features.files import find_features, read_features
 from hiero.model.ensemble import HieroEnsemble, embed_features
 from hiero.model.hiero import HiERO
 from hiero.storage.cache import content_key

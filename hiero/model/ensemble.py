@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import ModelConfig
-from hiero.data.batches import node_times
 from hiero.errors import InputError
+from hiero.model.batches import node_times
 from hiero.model.hiero import HiERO, PretrainedModel
 from hiero.model.model_folder import ModelFolder, open_model_folder
 from hiero.model.unet import Level

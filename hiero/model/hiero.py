@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import ModelConfig
-from hiero.data.batches import check_batch, uniform_spacing
 from hiero.errors import InputError
+from hiero.model.batches import check_batch, uniform_spacing
 from hiero.model.model_folder import CONFIG_FILE, TEXT_ENCODER_FILE, WEIGHTS_FILE, ModelFolder, open_model_folder
 from hiero.model.tdgc import layer_gates
 from hiero.model.unet import FunctionAwareDecoder, Level, TemporalEncoder

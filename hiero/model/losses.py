@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from hiero.config import LossConfig
-from hiero.kernels.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.hiero import HiERO
+from hiero.model.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
 

@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.kernels.kmeans import kmeans
-from hiero.kernels.normalised_cut import Form, cut_samples, leading_eigenvectors, log_similarity, normalise_similarity
+from hiero.model.kmeans import kmeans
+from hiero.model.normalised_cut import Form, cut_samples, leading_eigenvectors, log_similarity, normalise_similarity
 
 CutMethod = Literal["auto", "exact", "landmarks"]
 

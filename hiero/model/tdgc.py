@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import ModelConfig
-from hiero.kernels import gates_triton
-from hiero.kernels.gated_messages import SLOPE, sum_messages, sum_messages_uniform
-from hiero.kernels.gated_messages_triton import is_available, sum_messages_triton
+from hiero.model import gates_triton
+from hiero.model.gated_messages import SLOPE, sum_messages, sum_messages_uniform
+from hiero.model.gated_messages_triton import is_available, sum_messages_triton
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
-from hiero.kernels.gated_messages import SLOPE
+from hiero.model.gated_messages import SLOPE
 from hiero.model.parts import Operator, Pooling, ThreadClustering, check_shape
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_threads

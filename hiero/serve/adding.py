@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import anyio
 from fastapi import Body, Query
 
-from hiero.decoding.decode import probe
-from hiero.decoding.recordings import VIDEO_SUFFIXES, NoFilesError, find_recordings
 from hiero.errors import InputError
+from hiero.media.decode import probe
+from hiero.media.recordings import VIDEO_SUFFIXES, NoFilesError, find_recordings
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 import hiero
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import BusyError, InputError
+from hiero.networks.vector_cache import TextCache
 from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
 from hiero.serve.edits import ConflictError, EditStore, clear_stale
@@ -33,7 +34,6 @@ from hiero.serve.settings import ServerSettings
 from hiero.serve.state import STATES, State
 from hiero.serve.telemetry import REQUEST_ID, EventLog, RequestLog
 from hiero.serve.users import Access, ForbiddenError
-from hiero.text.vector_cache import TextCache
 
 STATIC = Path(__file__).parent / "static"
 ROUTERS = (routing.public, routing.view, routing.edit, routing.admin)  # the imported modules add their routes

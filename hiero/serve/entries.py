@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from hiero.data.features import FEATURE_SUFFIXES
-from hiero.decoding.recordings import VIDEO_SUFFIXES
-from hiero.sources.source import LocalFile, SourceFile, VideoSource
+from hiero.features.files import FEATURE_SUFFIXES
+from hiero.media.recordings import VIDEO_SUFFIXES
+from hiero.media.source import LocalFile, SourceFile, VideoSource
 
 PLAYABLE_S = 5.0  # time for which the playable file of an entry is cached
 

@@ -18,11 +18,11 @@ from hiero.corpus.adaptation import learn_from_videos, named_steps, renamed_step
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.engine import NO_TEXT
 from hiero.errors import BusyError, InputError
+from hiero.media.addresses import display_addresses
 from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.state import ENDED, Job, State
 from hiero.serve.telemetry import EventLog
-from hiero.sources.addresses import display_addresses
 from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # unfinished jobs

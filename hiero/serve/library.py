@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
+from hiero.corpus.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus
-from hiero.decoding.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.engine import Engine, Video, engine_for
 from hiero.engine.open_videos import OpenVideos
+from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.engine.video import find_answers
 from hiero.errors import BusyError, InputError
-from hiero.evaluation.own_videos import annotations_to_dicts
+from hiero.formats.annotations import annotations_to_dicts
 from hiero.formats.hiero_json import mark_origins, parse_hierarchy
-from hiero.report.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
+from hiero.media.addresses import is_address
+from hiero.media.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
+from hiero.media.source import VideoInput, VideoSource
 from hiero.serve.edits import EditStore, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.workers import WorkerPool
-from hiero.sources.addresses import is_address
-from hiero.sources.source import VideoInput, VideoSource
-from hiero.speech.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
 

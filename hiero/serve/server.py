@@ -17,12 +17,12 @@ import uvicorn
 
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import InputError
+from hiero.networks.vector_cache import TextCache
 from hiero.serve.app import Application, create_app
 from hiero.serve.library import Library
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import new_token
-from hiero.text.vector_cache import TextCache
 
 MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 10  # longest pause between two requests

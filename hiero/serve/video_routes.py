@@ -12,14 +12,14 @@ from fastapi.responses import FileResponse, Response
 
 import hiero
 from hiero.corpus.corpus import Corpus, Hit
-from hiero.decoding.decode import read_frame
-from hiero.decoding.recordings import probe_duration
 from hiero.engine import Video
 from hiero.engine.joined import place_files
 from hiero.errors import InputError
-from hiero.extraction.extractor import make_thumbnail
+from hiero.features.extractor import make_thumbnail
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
+from hiero.media.decode import read_frame
+from hiero.media.recordings import probe_duration
 from hiero.serve import routing
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.jobs import hide_folders

@@ -59,7 +59,7 @@ def spectral(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int =
 
 def kmeans_euclidean(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
     """K-Means on the nodes."""
-    from hiero.kernels.kmeans import kmeans
+    from hiero.model.kmeans import kmeans
 
     return kmeans(_to_tensor(x)[None], num, random_state=random_state)[0].numpy()
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from hiero.config import ModelConfig
-from hiero.data.narrated_windows import TrainingBatch
 from hiero.errors import InputError
-from hiero.kernels import normalised_cut_triton
-from hiero.kernels.triton_support import HAS_TRITON
+from hiero.model import normalised_cut_triton
 from hiero.model.losses import Losses
 from hiero.model.tdgc import Gate
+from hiero.model.triton_support import HAS_TRITON
+from hiero.training.narrated_windows import TrainingBatch
 from hiero.training.step import Objective, TrainStep
 
 
@@ -48,7 +48,7 @@ class CapturedStep(TrainStep):
         half = HalfWeights(objective, torch.bfloat16) if objective.precision == torch.bfloat16 else None
         self.network: Objective = objective if half is None else half.module  # type: ignore[assignment]
         self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
-        from hiero.kernels.adam_triton import ClippedAdam  # needs Triton
+        from hiero.training.adam_triton import ClippedAdam  # needs Triton
 
         optimizer.zero_grad(set_to_none=True)
         self.adam = ClippedAdam(optimizer, {} if half is None else half.copies, clip)

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from hiero.config import TextConfig, TrainConfig, read_preset
-from hiero.data.narrated_windows import NarratedWindows
-from hiero.data.narrations import Narrations, is_spoken, read_narrations, read_skip_list
-from hiero.data.stores import FeatureStore
 from hiero.errors import InputError
+from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
-from hiero.text.encoders import encode_texts, is_found_by_name, load_text_encoder
+from hiero.networks.text_encoders import encode_texts, is_found_by_name, load_text_encoder
 from hiero.training.hiero_training import Capture, HieroTraining
 from hiero.training.loop import RunOptions, apply_settings, start_run
+from hiero.training.narrated_windows import NarratedWindows
+from hiero.training.narrations import Narrations, is_spoken, read_narrations, read_skip_list
 
 SPEECH_WINDOW_S = 8.0  # twice that of written narrations in the preset k400-minilm
 MAX_SPEECH_WINDOW_S = 3600.0

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from hiero.config import TrainConfig
-from hiero.data.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
-from hiero.text.encoders import TextEncoder, is_found_by_name
+from hiero.networks.text_encoders import TextEncoder, is_found_by_name
 from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
+from hiero.training.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
 from hiero.training.step import Augmentation, Objective, Tokens, TrainStep
 
 MIN_STEPS_TO_CAPTURE = 4000  # compiling takes about as long as this many captured steps save

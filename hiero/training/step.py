@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from hiero.config import LossConfig, RunConfig
-from hiero.data.narrated_windows import TrainingBatch
 from hiero.model.hiero import HiERO
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.process_group import ProcessGroup
+from hiero.training.narrated_windows import TrainingBatch
 
 Tokens = tuple[Tensor, Tensor]
 """Token ids and their mask, (texts, L) each."""

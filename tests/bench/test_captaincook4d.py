@@ -10,10 +10,10 @@ import torch
 
 from benchmarks.captaincook4d import main
 from hiero.engine.video_nodes import class_names
-from hiero.evaluation.own_videos import read_annotations
+from hiero.formats.annotations import read_annotations
+from hiero.networks.minilm import MINILM_KEY, MINILM_SIZE
+from hiero.networks.vector_cache import TextCache
 from hiero.storage.files import save_tensors
-from hiero.text.minilm import MINILM_KEY, MINILM_SIZE
-from hiero.text.vector_cache import TextCache
 from tests.optional import weights_or_skip
 
 

@@ -45,7 +45,7 @@ def test_files_behind_a_command(tmp_path):
 
 
 def test_remote_uses_and_parameters(tmp_path):
-    use = "from hiero.sources.remote import fetch\nfetch(1)\nfetch(2)\n"
+    use = "from hiero.media.remote import fetch\nfetch(1)\nfetch(2)\n"
     wide = "def f(a, b, c, d, e, f, g, *h): ...\n"
     kernel = "import triton\n@triton.jit\ndef k(a, b, c, d, e, f, g, h): ...\n"
     folder = write_package(

@@ -27,9 +27,9 @@ from benchmarks.words_train import (
     imitate,
     texts_of,
 )
-from hiero.backbones import dinov2
+from hiero.networks import dinov2
+from hiero.networks.minilm import MiniLM
 from hiero.storage.files import load_arrays, save_arrays
-from hiero.text.minilm import MiniLM
 
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.report.folder_report import build_report, write_folder_report
-from tests.report.test_folder_report import different_videos, make_videos
+from hiero.corpus.folder_report import build_report, write_folder_report
+from tests.corpus.test_folder_report import different_videos, make_videos
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

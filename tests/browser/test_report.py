@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from hiero.report.inlining import STATIC, collect_modules
-from hiero.report.page import write_report
+from hiero.engine.html_report import write_report
+from hiero.formats.html_page import STATIC, collect_modules
 from tests.browser.test_collection import violations
 from tests.browser.video_page import wait_until
 from tests.waiting import PATIENCE_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.report.inlining import write_page
+from hiero.formats.html_page import write_page
 from tests.browser.test_collection import violations
 from tests.browser.test_report import offline  # noqa: F401
 

@@ -8,21 +8,21 @@ import os
 import numpy as np
 import pytest
 
-from hiero.backbones.registry import find_backbone
 from hiero.cli import corpus as corpus_commands
 from hiero.cli.ask import split_queries
 from hiero.cli.inputs import find_inputs
 from hiero.cli.options import VideoOptions
 from hiero.corpus.corpus import Corpus
 from hiero.corpus.table import is_corpus
-from hiero.decoding.decode import probe
-from hiero.decoding.recordings import find_videos, is_collection, names_files
 from hiero.engine import load
 from hiero.errors import InputError
-from hiero.extraction.collection import ExtractionProgress, extract_all
-from hiero.extraction.video_features import VideoFeatures
-from hiero.sources.source import VideoSource
-from tests.extraction.test_collection import egovlp_file, plan_for
+from hiero.features.collection import ExtractionProgress, extract_all
+from hiero.features.video_features import VideoFeatures
+from hiero.media.decode import probe
+from hiero.media.recordings import find_videos, is_collection, names_files
+from hiero.media.source import VideoSource
+from hiero.networks.registry import find_backbone
+from tests.features.test_collection import egovlp_file, plan_for
 from tests.films import write_video
 from tests.remote_server import file_server, isolate_remote
 
@@ -223,7 +223,7 @@ def test_watch_needs_something_to_look_at(run, tmp_path):
 def test_a_copy_that_made_room_is_brought_again_to_be_cut(run, server, tmp_path, film, monkeypatch):
     address = server.put("/noise.mp4", film)
     rows = VideoFeatures({"omnivore-b": np.ones((4, find_backbone("omnivore-b").width), np.float32)}, 2.0, 0.5)
-    monkeypatch.setattr("hiero.extraction.extractor.extract_features", lambda *_, **__: rows)
+    monkeypatch.setattr("hiero.features.extractor.extract_features", lambda *_, **__: rows)
     monkeypatch.setattr("hiero.engine.engine.fetch_weights", lambda *_: None)
     monkeypatch.setattr("hiero.engine.engine.Engine._load_features", lambda self, path: VideoFeatures.load(path))
     command = ("steps", address, "--model", "raw", "--backbone", "omnivore-b", "-k", 2)

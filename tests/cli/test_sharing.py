@@ -104,7 +104,7 @@ def test_report_says_what_is_wrong(recordings, tmp_path):
 
 def test_clips_of_steps_and_the_best_moments(tmp_path, capsys):
     pytest.importorskip("av")
-    from tests.decoding.test_cutting import read_frames, write_film
+    from tests.media.test_cutting import read_frames, write_film
 
     film = write_film(tmp_path / "film.mp4", options={"g": "10", "preset": "ultrafast"})
     coarse = (Step("0.0", 0.0, 2.0, 0, label="all"),)

@@ -18,7 +18,7 @@ from hiero.corpus.adaptation import (
 )
 from hiero.errors import InputError
 from hiero.formats.hiero_json import edits_file, write_edits
-from hiero.sources.source import VideoSource
+from hiero.media.source import VideoSource
 from hiero.types import AnnotatedStep, Hierarchy, Step
 
 NAMES = ("zib the quorn", "flox a wemble")  # no text encoder knows them

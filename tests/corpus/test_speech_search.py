@@ -13,8 +13,8 @@ from hiero.corpus.rows import Hit, transcripts_key
 from hiero.corpus.searching import WordEvidence
 from hiero.corpus.table import SPEECH
 from hiero.engine import load
-from hiero.sources.source import VideoSource
-from hiero.speech.transcripts import load_transcript
+from hiero.engine.transcripts import load_transcript
+from hiero.media.source import VideoSource
 from tests.documentation import check_schema
 from tests.optional import skip_without, weights_or_skip
 

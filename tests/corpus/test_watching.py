@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from hiero.corpus.indexing import ArrivalWatcher
-from hiero.sources import remote
-from hiero.sources.source import VideoSource
+from hiero.media import remote
+from hiero.media.source import VideoSource
 
 pytestmark = pytest.mark.usefixtures("_home")
 

@@ -12,7 +12,7 @@ import torch
 
 from hiero.engine import engine as module
 from hiero.engine import load
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.video_features import VideoFeatures
 from hiero.storage.files import load_arrays, save_arrays
 
 
@@ -139,8 +139,8 @@ def test_features_of_videos_that_do_not_fit_are_extracted_again(home, tmp_path, 
         pictures = [b"\xff\xd8 one", b"\xff\xd8 two"]
         return VideoFeatures({"i3d-k400": rows(40)}, 40 * engine.spacing_s, engine.spacing_s, [1.0, 2.0], pictures)
 
-    monkeypatch.setattr("hiero.extraction.extractor.extract_features", extract)
-    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.features.extractor.extract_features", extract)
+    monkeypatch.setattr("hiero.media.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     path = tmp_path / "v.mp4"
     path.write_bytes(b"a video")
@@ -198,8 +198,8 @@ def test_a_video_that_is_replaced_while_it_is_read(home, tmp_path, monkeypatch):
         (tmp_path / "new").replace(path)
         return VideoFeatures({"i3d-k400": rows(40)}, 40 * engine.spacing_s, engine.spacing_s)
 
-    monkeypatch.setattr("hiero.extraction.extractor.extract_features", extract)
-    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.features.extractor.extract_features", extract)
+    monkeypatch.setattr("hiero.media.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     with pytest.warns(UserWarning, match="changed while it was read"):
         engine.read(path)

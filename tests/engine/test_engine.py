@@ -20,12 +20,12 @@ from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import engine as module
 from hiero.engine import engine_for, load
 from hiero.engine import video as video_module
+from hiero.engine.html_report import write_report
 from hiero.engine.video_nodes import class_names, default_labels
 from hiero.errors import InputError
-from hiero.extraction.video_features import VideoFeatures
+from hiero.features.video_features import VideoFeatures
 from hiero.model.hiero import HiERO
 from hiero.model.model_folder import ASSETS
-from hiero.report.page import write_report
 from hiero.storage import weights
 from hiero.storage.cache import content_key
 from hiero.types import MIN_LABEL_PROBABILITY, Step
@@ -272,9 +272,7 @@ def test_a_model_for_other_features_is_refused_before_reading(home, tmp_path, mo
     HiERO(ModelConfig(input_size=12, hidden_size=8, embedding_size=4, text_size=384)).save_pretrained(
         tmp_path / "model"
     )
-    monkeypatch.setattr(
-        "hiero.extraction.extractor.extract_features", lambda *_, **__: pytest.fail("read all the same")
-    )
+    monkeypatch.setattr("hiero.features.extractor.extract_features", lambda *_, **__: pytest.fail("read all the same"))
     with pytest.raises(InputError, match="model needs 12-d features"):
         load(tmp_path / "model").read(save(tmp_path / "v.mp4", scores()))
 
@@ -287,8 +285,8 @@ def test_streams_and_stale_results(home, tmp_path, monkeypatch):
         rows = result[options.stream]
         return VideoFeatures({"i3d-k400": rows}, float(len(rows)), 1.0)
 
-    monkeypatch.setattr("hiero.extraction.extractor.extract_features", read)
-    monkeypatch.setattr("hiero.decoding.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
+    monkeypatch.setattr("hiero.features.extractor.extract_features", read)
+    monkeypatch.setattr("hiero.media.decode.probe", lambda *_: SimpleNamespace(duration_s=None))
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     file = save(tmp_path / "two.mkv", scores())
     for stream in (0, 1, 0, 1):

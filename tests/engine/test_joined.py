@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.data.features import rows_key, sidecar_path
 from hiero.engine import load
 from hiero.engine.joined import place_files, row_origins
 from hiero.errors import InputError
-from hiero.extraction import extractor
-from hiero.extraction.video_features import VideoFeatures
-from hiero.sources.source import VideoSource
+from hiero.features import extractor
+from hiero.features.files import rows_key, sidecar_path
+from hiero.features.video_features import VideoFeatures
+from hiero.media.source import VideoSource
 from hiero.storage.cache import content_key
 from hiero.types import MAX_SLIVER_S, Clock, Hierarchy, Step, VideoFile, file_fields, locate_time, split_by_file
 from tests.films import write_video
@@ -181,7 +181,7 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     """Two films of 3.5 and 2.5 s; a network that gives the grey of each second shows which frames a row is of."""
 
     def read_greys(path, *arguments, spacing_s=1.0, progress=lambda _: None, **options):
-        from hiero.decoding.decode import Sampling, read_segments
+        from hiero.media.decode import Sampling, read_segments
 
         segments = list(read_segments(path, Sampling(spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0)))
         num_rows = max(1, round(segments[-1].end_s))

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.backbones.spacetime import SpaceTimeTransformer
 from hiero.cli import app
 from hiero.config import ModelConfig
-from hiero.data.features import read_feature_array
 from hiero.engine import load
 from hiero.errors import InputError
+from hiero.features.files import read_feature_array
 from hiero.model.hiero import HiERO
+from hiero.networks.spacetime import SpaceTimeTransformer
+from hiero.networks.text_encoders import encode_joint
 from hiero.storage import weights
-from hiero.text.encoders import encode_joint
 from hiero.types import Clock
-from tests.backbones.released import egovlp_with_words
-from tests.backbones.test_towers import randomise
 from tests.films import write_video
+from tests.networks.released import egovlp_with_words
+from tests.networks.test_towers import randomise
 from tests.optional import skip_without, weights_or_skip
 
 skip_without("transformers", "needs transformers: pip install 'hiero-video[text]'")
@@ -53,7 +53,7 @@ def video(tmp_path):
 def test_words_are_projected_as_released(checkpoint):
     path, state, text = checkpoint
     result = encode_joint(path, ["#C C cuts the onion"])
-    from hiero.text.encoders import _joint
+    from hiero.networks.text_encoders import _joint
 
     ids, mask = _joint(path, path.stat().st_mtime_ns)[0].tokenize(["#C C cuts the onion"])
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_lavila_words(tmp_path, monkeypatch):
     }
     torch.save({"state_dict": state, "args": None}, tmp_path / "lavila.pth")
     result = encode_joint(tmp_path / "lavila.pth", ["cuts the onion"])
-    from hiero.text.encoders import _joint
+    from hiero.networks.text_encoders import _joint
 
     encoder, weight, _ = _joint(tmp_path / "lavila.pth", (tmp_path / "lavila.pth").stat().st_mtime_ns)
     ids, _ = encoder.tokenize(["cuts the onion"])
@@ -179,7 +179,7 @@ def test_lavila_words(tmp_path, monkeypatch):
 
 def test_the_list_of_backbones(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-    from hiero.extraction import speed
+    from hiero.features import speed
 
     monkeypatch.setattr(speed, "MIN_MEASURE_S", 0.05)
     app(["backbones", "--measure", "i3d-k400", "--device", "cpu"], result_action="return_value")

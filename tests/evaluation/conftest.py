@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hiero.data.stores import FeatureStore, pack
 from hiero.engine import load
-from hiero.evaluation.own_videos import read_annotations, read_own_cases
+from hiero.evaluation.own_videos import read_own_cases
+from hiero.features.stores import FeatureStore, pack
+from hiero.formats.annotations import read_annotations
 from tests.evaluation import simulated
 
 

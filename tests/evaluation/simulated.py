@@ -14,8 +14,8 @@ from hiero.config import ModelConfig
 from hiero.engine.video_nodes import class_names
 from hiero.evaluation.cases import EvalOptions
 from hiero.model.hiero import HiERO
-from hiero.text.minilm import MINILM_KEY
-from hiero.text.vector_cache import TextCache
+from hiero.networks.minilm import MINILM_KEY
+from hiero.networks.vector_cache import TextCache
 from hiero.types import Clock
 
 TEXT_SIZE = 384  # MiniLM's

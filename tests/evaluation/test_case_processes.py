@@ -12,13 +12,8 @@ import pytest
 
 from hiero.engine import load
 from hiero.evaluation.cases import CaseProcesses, EvalOptions, map_cases, start_processes
-from hiero.evaluation.own_videos import (
-    OwnSettings,
-    evaluate_own_videos,
-    read_annotations,
-    read_own_cases,
-    run_own_videos,
-)
+from hiero.evaluation.own_videos import OwnSettings, evaluate_own_videos, read_own_cases, run_own_videos
+from hiero.formats.annotations import read_annotations
 from tests.evaluation.simulated import save_identity_model, write_own_videos
 from tests.waiting import PATIENCE_S
 

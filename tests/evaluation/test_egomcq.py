@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.data.narrated_windows import context_window
-from hiero.data.stores import pack
 from hiero.engine import Engine
 from hiero.errors import InputError
-from hiero.evaluation.egomcq import embed_clips, evaluate_egomcq, read_questions
+from hiero.evaluation.egomcq import context_window, embed_clips, evaluate_egomcq, read_questions
+from hiero.features.stores import pack
 from hiero.types import Clock
 from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiero.data.features import read_feature_array
 from hiero.errors import InputError
-from hiero.evaluation.cases import AnnotatedVideo, EvalOptions, TextEmbeddings, read_input_features
+from hiero.evaluation.cases import EvalOptions, TextEmbeddings, read_input_features
 from hiero.evaluation.goalstep import (
     evaluate_classification,
     label_text,
@@ -22,6 +21,8 @@ from hiero.evaluation.goalstep import (
 )
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.tasks import localization_task
+from hiero.features.files import read_feature_array
+from hiero.formats.annotations import AnnotatedVideo
 from hiero.types import AnnotatedStep, Clock
 from tests.evaluation.simulated import CLOCK, write_goalstep
 

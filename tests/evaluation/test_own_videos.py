@@ -11,8 +11,9 @@ from hiero.cli import app
 from hiero.engine import NO_TEXT, load
 from hiero.errors import InputError
 from hiero.evaluation.cases import map_cases
-from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, read_annotations, read_own_cases
+from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, read_own_cases
 from hiero.evaluation.results import Report
+from hiero.formats.annotations import read_annotations
 from tests.documentation import check_schema
 from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
 

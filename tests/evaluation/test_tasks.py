@@ -8,8 +8,9 @@ from hiero.config import ModelConfig
 from hiero.engine import load
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
 from hiero.evaluation.grounding import grounding_task
-from hiero.evaluation.own_videos import read_annotations, read_own_cases
+from hiero.evaluation.own_videos import read_own_cases
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
+from hiero.formats.annotations import read_annotations
 from hiero.model.hiero import HiERO
 from hiero.types import Clock
 from tests.evaluation.simulated import (

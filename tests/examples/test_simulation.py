@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from examples.simulation import World, WorldConfig, bag_of_words, write_sessions
-from hiero.data.narrations import read_narrations
 from hiero.errors import InputError
+from hiero.training.narrations import read_narrations
 
 
 def test_a_seed_fixes_everything():

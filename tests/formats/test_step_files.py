@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.engine.transcripts import read_transcript
 from hiero.errors import InputError
 from hiero.formats import nesting
 from hiero.formats.hiero_json import edits_file, encode_edits, parse_hierarchy, read_edits, write_edits
@@ -20,7 +21,6 @@ from hiero.formats.nesting import nest_rows
 from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
 from hiero.formats.rows import frame_span, frame_step, imported_step
 from hiero.formats.subtitles import chapters
-from hiero.speech.transcripts import read_transcript
 from hiero.types import ORIGINS, Hierarchy, Step, link_levels
 from tests.waiting import PATIENCE_S
 

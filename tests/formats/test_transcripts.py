@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.engine.transcripts import Transcript, join_transcripts, read_transcript
 from hiero.errors import InputError
 from hiero.formats import subtitles, transcripts
 from hiero.formats.registry import write_export
 from hiero.formats.transcripts import find_transcript, is_exported_steps
-from hiero.speech.transcripts import Transcript, join_transcripts, read_transcript
 from hiero.types import Hierarchy, Step, Utterance
 
 SRT = "1\n00:00:01,000 --> 00:00:03,500\nCrack the eggs.\n\n2\n00:01:02,250 --> 00:01:04,000\nNow whisk\nthem well.\n"

@@ -21,21 +21,21 @@ import torch
 
 import hiero
 from hiero import HiERO, ModelConfig
-from hiero.data.features import read_feature_array
-from hiero.data.narrations import read_narrations
-from hiero.data.stores import FeatureStore, pack
-from hiero.evaluation import egomcq, egoprocel_data, goalstep, own_videos
-from hiero.formats import hiero_json
+from hiero.evaluation import egomcq, egoprocel_data, goalstep
+from hiero.evaluation.heads.clips import read_clips
+from hiero.evaluation.heads.head import HeadConfig, load_trained_head
+from hiero.features.files import read_feature_array
+from hiero.features.stores import FeatureStore, pack
+from hiero.formats import annotations, hiero_json
 from hiero.formats.registry import find_exporter, read_step_file, write_export
 from hiero.formats.transcripts import read_utterances
-from hiero.heads.clips import read_clips
-from hiero.heads.head import HeadConfig, load_trained_head
 from hiero.model.released import read_released
+from hiero.networks.vector_cache import TextCache
 from hiero.storage import weights
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import home, read_json, read_lines, save_arrays
 from hiero.storage.pickles import read_torch
-from hiero.text.vector_cache import TextCache
+from hiero.training.narrations import read_narrations
 from hiero.types import MAX_TIME_S, Hierarchy, Step, Utterance, VideoFile
 from tests.fuzz.damage import ODD_NUMBERS, ODD_TEXTS, damage_bytes, damage_document, damage_json, damage_text
 from tests.fuzz.suite import suite
@@ -167,7 +167,7 @@ def made_model() -> dict[str, bytes]:
 @functools.cache
 def made_head() -> dict[str, bytes]:
     """The files of a small head."""
-    from hiero.heads.vslnet import VSLNetConfig
+    from hiero.evaluation.heads.vslnet import VSLNetConfig
 
     config = HeadConfig(vslnet=VSLNetConfig(4, 4, hidden_size=8, num_heads=1))
     save_arrays(made_folder("head") / "w", {n: x.numpy() for n, x in config.build_network().state_dict().items()})
@@ -288,8 +288,8 @@ QUERIES = {"videos": [{"video_uid": "v", "clips": [PART]}]}
 SEGMENT = {"start_time": 1.0, "end_time": 2.0, "step_category": "a: b", "step_description": "b", "segments": []}
 VIDEO = {"video_uid": "v", "start_time": 0.0, "end_time": 9.0, "segments": [{**SEGMENT, "segments": [SEGMENT]}]}
 ANNOTATIONS: tuple[tuple[Callable[[Path], Any], str, Any], ...] = (
-    (own_videos.read_annotations, ".json", {"v": {"task": "t", "duration_s": 9.0, **STEPS}}),
-    (own_videos.annotations_to_dicts, ".json", {"v": STEPS, "w": STEPS}),
+    (annotations.read_annotations, ".json", {"v": {"task": "t", "duration_s": 9.0, **STEPS}}),
+    (annotations.annotations_to_dicts, ".json", {"v": STEPS, "w": STEPS}),
     (egomcq.read_questions, ".json", {"0": QUESTION, "1": QUESTION}),
     (goalstep.read_grounding, ".json", QUERIES),
     (goalstep.read_queries, ".json", QUERIES),
@@ -366,7 +366,7 @@ READERS: dict[str, tuple[Callable[[Path], object], ...]] = {
     ".csv .jsonl": (read_narrations,),
     ".json .eaf .vtt .srt .csv .otio .parquet": (lambda path: read_step_file(path, path.with_name("v.mp4"), 30.0),),
     ".srt .vtt .json": (read_utterances,),
-    ".txt .json": (read_lines, read_json, own_videos.read_annotations, goalstep.read_steps),
+    ".txt .json": (read_lines, read_json, annotations.read_annotations, goalstep.read_steps),
     ".onnx": (lambda path: weights.get("minilm", source=path),),
 }
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hiero.config import ModelConfig, TrainConfig, override, read_preset
 from hiero.errors import InputError
-from hiero.sources.addresses import describe_error, public_address, query_identity
+from hiero.media.addresses import describe_error, public_address, query_identity
 from hiero.types import MAX_TIME_S, Clock, Step, Utterance, VideoFile
 from tests.fuzz.damage import ODD_NUMBERS, ODD_TEXTS
 from tests.fuzz.suite import LIMIT_S, suite

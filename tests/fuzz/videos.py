@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.decoding.audio import SAMPLE_RATE, read_audio
-from hiero.decoding.cutting import CONTAINERS, Piece, write_clip
-from hiero.decoding.decode import Sampling, probe, read_segments
-from hiero.decoding.parallel_decode import read_segments_parallel
 from hiero.errors import InputError
-from tests.decoding.test_audio import write_beeps
+from hiero.media.audio import SAMPLE_RATE, read_audio
+from hiero.media.cutting import CONTAINERS, Piece, write_clip
+from hiero.media.decode import Sampling, probe, read_segments
+from hiero.media.parallel_decode import read_segments_parallel
 from tests.films import write_video
 from tests.fuzz.damage import damage_bytes
 from tests.fuzz.files import made_folder
 from tests.fuzz.suite import suite
+from tests.media.test_audio import write_beeps
 
 NUM_FRAMES = 40
 JUMPS_S = (0.0, 0.1, 9.0, 11.0, 655.35, 3599.0, 3601.0, 86_400.0, 1e7)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.config import LossConfig, ModelConfig
-from hiero.kernels import paired_logsumexp
-from hiero.model import losses
+from hiero.model import losses, paired_logsumexp
 from hiero.model.hiero import HiERO
 from hiero.model.losses import Timed, alignment_loss, compute_losses, gather_reachable, thread_loss
 from tests.conftest import close

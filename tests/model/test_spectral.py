@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.spectral import make_video
 from hiero.errors import InputError
-from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
 from hiero.model import spectral
+from hiero.model.normalised_cut import log_similarity, normalise_similarity
 from hiero.model.spectral import choose_num_threads, embed_by_landmarks, embed_exactly, spectral_cut
 from tests.conftest import close
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.config import Behaviour, ModelConfig
-from hiero.data.batches import collate
 from hiero.errors import InputError
 from hiero.model import unet
+from hiero.model.batches import collate
 from hiero.model.ensemble import embed_features
 from hiero.model.hiero import HiERO
 from hiero.model.unet import cut_threads, reason_in_threads, sort_positions

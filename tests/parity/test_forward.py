@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hiero.data.batches import node_times
+from hiero.model.batches import node_times
 from hiero.model.ensemble import embed_features
 from hiero.model.unet import Level
 from hiero.types import Clock

@@ -20,8 +20,6 @@ from safetensors.numpy import load_file
 
 from hiero.cli import app
 from hiero.config import Behaviour
-from hiero.data.features import read_feature_array
-from hiero.data.stores import FeatureStore
 from hiero.engine import load
 from hiero.evaluation import egoprocel, egoprocel_data
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
@@ -30,6 +28,8 @@ from hiero.evaluation.goalstep import read_goalstep_cases, read_grounding, read_
 from hiero.evaluation.grounding import evaluate_runs, ground_by_runs
 from hiero.evaluation.metrics import interval_iou
 from hiero.evaluation.protocols import CORRECTED, RELEASE
+from hiero.features.files import read_feature_array
+from hiero.features.stores import FeatureStore
 from hiero.model.released import read_released
 from hiero.steps.clustering import cluster
 from hiero.types import Clock

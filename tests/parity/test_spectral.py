@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from hiero.kernels.normalised_cut import log_similarity, normalise_similarity
+from hiero.model.normalised_cut import log_similarity, normalise_similarity
 from hiero.model.spectral import spectral_cut
 from hiero.model.unet import sort_positions
 from tests.conftest import close, load

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.data.narrated_windows import context_window, cut_windows, narrations_in
+from hiero.evaluation.egomcq import context_window
+from hiero.training.narrated_windows import cut_windows, narrations_in
 from hiero.types import Clock
 from tests.conftest import load_json
 

@@ -18,8 +18,8 @@ from hiero.model.hiero import HiERO
 from hiero.serve.library import open_library
 from hiero.storage import weights
 from hiero.types import Clock
-from tests.backbones.released import egovlp_with_words
 from tests.films import write_video
+from tests.networks.released import egovlp_with_words
 from tests.optional import skip_without, weights_or_skip
 from tests.shared import shared_folder
 from tests.waiting import PATIENCE_S

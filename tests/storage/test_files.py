@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.data.features import sidecar_path
 from hiero.errors import InputError
+from hiero.features.files import sidecar_path
 from hiero.formats.hiero_json import read_edits, write_edits
 from hiero.storage import files as memory
 from hiero.storage.files import (

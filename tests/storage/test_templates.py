@@ -124,7 +124,7 @@ def test_names_are_those_that_transformers_reads(hub_tensors, tmp_path):
     """And the network is the same: tokens of a picture agree but for how positions are interpolated."""
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     torch = pytest.importorskip("torch")
-    from hiero.backbones.dinov2 import TOKENS, add_output
+    from hiero.networks.dinov2 import TOKENS, add_output
 
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     save_arrays(tmp_path / "model.safetensors", hub_tensors)

@@ -9,11 +9,11 @@ import pytest
 
 from examples.simulation import World, WorldConfig, bag_of_words, write_sessions
 from hiero.config import LossConfig, ModelConfig, TrainConfig
-from hiero.data.narrated_windows import NarratedWindows
-from hiero.data.narrations import read_narrations
-from hiero.data.stores import FeatureStore, pack
-from hiero.text.minilm import MINILM_KEY
-from hiero.text.vector_cache import TextCache
+from hiero.features.stores import FeatureStore, pack
+from hiero.networks.minilm import MINILM_KEY
+from hiero.networks.vector_cache import TextCache
+from hiero.training.narrated_windows import NarratedWindows
+from hiero.training.narrations import read_narrations
 
 
 class Collection(NamedTuple):

@@ -12,9 +12,9 @@ import examples.custom_operator  # noqa: F401  registers mean-neighbours
 from benchmarks.step import EdgeListObjective, make_inputs
 from hiero.config import Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
-from hiero.kernels import normalised_cut_triton
-from hiero.kernels.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS, cut_samples, log_similarity, normalise_similarity
+from hiero.model import normalised_cut_triton
 from hiero.model.hiero import HiERO
+from hiero.model.normalised_cut import NUM_ITERATIONS, NUM_RESTARTS, cut_samples, log_similarity, normalise_similarity
 from hiero.training import captured_step
 from hiero.training.captured_step import CapturedStep, check_capturable
 from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups, set_learning_rate
@@ -175,7 +175,7 @@ def test_dropout_is_drawn_anew_at_each_replay():
 @pytest.mark.parametrize("clip", [0.1, 1e6])
 def test_clipped_adam_is_torchs_adam_after_clipping(kind, clip):
     """With gradients in single precision and, for some parameters, in a copy in half precision; and without any."""
-    from hiero.kernels.adam_triton import ClippedAdam
+    from hiero.training.adam_triton import ClippedAdam
 
     torch.manual_seed(0)
     expected = torch.nn.Sequential(torch.nn.Linear(70, 90), torch.nn.Linear(90, 5), torch.nn.Linear(3, 3)).cuda()

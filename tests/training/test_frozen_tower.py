@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from hiero.data.stores import pack
 from hiero.evaluation.results import Report
-from hiero.text.encoders import encode_texts
+from hiero.features.stores import pack
+from hiero.networks.text_encoders import encode_texts
 from hiero.types import Clock
-from tests.backbones.released import egovlp_with_words
 from tests.cli.conftest import run  # noqa: F401  a fixture
 from tests.evaluation.simulated import write_questions
+from tests.networks.released import egovlp_with_words
 from tests.optional import weights_or_skip
 
 SMALL = ["--set", "model.hidden_size=16", "--set", "model.embedding_size=8", "--set", "model.gate_size=4"]

@@ -15,16 +15,16 @@ from hiero.errors import InputError
 from hiero.model.ensemble import load_model
 from hiero.model.hiero import HiERO
 from hiero.model.released import read_released
+from hiero.networks import text_encoders as encoders
+from hiero.networks.text_encoders import load_text_encoder, locate_encoder
 from hiero.storage.files import load_tensors
-from hiero.text import encoders
-from hiero.text.encoders import load_text_encoder, locate_encoder
 from hiero.training import loop
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining, validate
 from hiero.training.loop import STATE_FILE, TrainingStopped
 from hiero.training.step import Objective, TrainStep, make_adam
 from tests.conftest import FIXTURES
-from tests.text.test_encoders import word_tokenizer
+from tests.networks.test_encoders import word_tokenizer
 
 
 def prepared(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hiero.config import override, read_preset
-from hiero.data.stores import pack
 from hiero.errors import InputError
+from hiero.features.stores import pack
 from hiero.training.from_files import SPEECH_WINDOW_S, TrainOptions, speech_settings, train_from_files
 from hiero.training.loop import SilentDisplay
 from hiero.types import Clock

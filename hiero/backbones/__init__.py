@@ -1,1 +1,0 @@
-"""One module per network, and the registry."""

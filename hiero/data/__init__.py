@@ -1,1 +1,0 @@
-"""From files to padded batches: features, narrations, windows, batches; and a simulator of narrated activity."""

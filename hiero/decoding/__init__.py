@@ -1,1 +1,0 @@
-"""Packets and frames on a clock in seconds."""

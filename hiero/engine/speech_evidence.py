@@ -1,0 +1,231 @@
+"""Speech as evidence for answers and for the names of steps.
+
+The sentence encoder encodes the utterances of a transcript. Windows of one to three neighbouring
+utterances are compared with texts, because recognisers cut sentences in the middle. The vector of a
+window is the mean of its utterances, weighted by their number of words. Each node gets the cosine of
+the best window around it, which is scored like the similarity with pictures
+(`hiero.steps.grounding`). Both give a probability for every candidate span and count as independent
+evidence:
+
+    p = 1 − (1 − p_seen) (1 − p_spoken)
+
+`python -m benchmarks.speech` chose the parameters on its development half.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hiero.engine.transcripts import Transcript
+from hiero.networks.minilm import MINILM_SIZE, encode_minilm
+from hiero.steps import calibration
+from hiero.steps.grounding import score_spans
+from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, RestsOn, Step, Utterance
+from hiero.vectors import unit_vectors
+
+MAX_WINDOW = 3  # utterances in a window
+MAX_PAUSE_S = 4.0  # longest pause inside a window
+SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
+SPEECH_TEMPERATURE = 0.1
+MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
+CHUNK = 512  # texts encoded between two progress reports
+MAX_QUOTE_LENGTH = 200  # characters
+
+# phrases around the description of a step
+FILLER = re.compile(
+    r"(?:(?:and|so|now|then|next|okay|ok|well|first|after that|all right|alright|um|uh|also|finally|just|"
+    r"(?:here|this|that|there|it|what)(?:'s| is| are)?|"
+    r"(?:i|we|you)(?:'m|'re|'ll|'ve| am| are| will| have| can| could| should| want| need| like)?"
+    r"(?: just| now| also| then)?(?: going to| gonna| to| got to)?|"
+    r"let's|let us|let me|please|go ahead and|it's time to|time to)\b[\s,]*)+",
+    re.IGNORECASE,
+)
+CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
+MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
+MAX_STEP_PHRASES = 5  # candidates for the name of a step
+# Prior log odds that a phrase spoken in a step is its name, and the bonus of a phrase that sums up the step.
+SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechEvidence:
+    """The windows of a transcript, their vectors, and the nodes [start, end) of the video that each touches, (W, 2)."""
+
+    windows: tuple[Utterance, ...]
+    vectors: np.ndarray
+    spans: np.ndarray
+    num_nodes: int
+
+    @classmethod
+    def from_transcript(
+        cls, transcript: Transcript, clock: Clock, num_nodes: int, progress: Callable[[float], None] = lambda _: None
+    ) -> SpeechEvidence:
+        """Encode the transcript of a video with some number of nodes."""
+        utterances = transcript.utterances
+        parts = [np.zeros((0, MINILM_SIZE), np.float32)]
+        for start in range(0, len(utterances), CHUNK):
+            chunk = utterances[start : start + CHUNK]
+            parts.append(encode_minilm([utterance.text for utterance in chunk]))
+            progress(chunk[-1].end_s)
+        runs = window_runs(transcript)
+        windows = tuple(_join(utterances[first:end]) for first, end in runs)
+        vectors = window_vectors(utterances, np.concatenate(parts), runs)
+        spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in windows]
+        return cls(windows, vectors, np.array(spans, dtype=int).reshape(-1, 2), num_nodes)
+
+    def similarity(self, texts: Sequence[str]) -> np.ndarray:
+        """Cosine of each text with the best window at each node, (Q, T), or `SILENCE`."""
+        return spread_windows(encode_minilm(list(texts)) @ self.vectors.T, self.spans, self.num_nodes)
+
+    def quote(self, text: str, span: Sequence[int] | np.ndarray) -> str | None:
+        """The words inside a span that are most similar to a text."""
+        inside = np.flatnonzero((self.spans[:, 0] < span[1]) & (self.spans[:, 1] > span[0]))
+        if not len(inside):
+            return None
+        # argmax returns the first of equal windows, which is the shortest.
+        cosines = self.vectors[inside] @ encode_minilm([text])[0]
+        return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
+
+
+def shorten_quote(text: str) -> str:
+    """Limit a quote to 200 characters."""
+    return text if len(text) <= MAX_QUOTE_LENGTH else text[: MAX_QUOTE_LENGTH - 1].rstrip() + "…"
+
+
+def window_runs(transcript: Transcript) -> list[tuple[int, int]]:
+    """Runs [first, end) of one to three neighbouring utterances without long pauses between them."""
+    utterances = transcript.utterances
+    runs = []
+    for first in range(len(utterances)):
+        for last in range(first, min(first + MAX_WINDOW, len(utterances))):
+            if last > first and utterances[last].start_s - utterances[last - 1].end_s > MAX_PAUSE_S:
+                break
+            runs.append((first, last + 1))
+    return runs
+
+
+def window_vectors(utterances: Sequence[Utterance], vectors: np.ndarray, runs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Unit vectors of runs of utterances, (W, S): the means of their vectors (U, S), weighted by their words."""
+    weighted = vectors * np.array([[len(utterance.text.split())] for utterance in utterances])
+    total = np.concatenate([np.zeros((1, vectors.shape[1])), np.cumsum(weighted, axis=0, dtype=np.float64)])
+    first, end = np.array(runs, dtype=int).reshape(-1, 2).T
+    return unit_vectors(total[end] - total[first]).astype(np.float32)
+
+
+def _join(utterances: Sequence[Utterance]) -> Utterance:
+    end_s = max(part.end_s for part in utterances)
+    return Utterance(utterances[0].start_s, end_s, " ".join(part.text for part in utterances))
+
+
+def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The largest value (Q, W) among the windows that cover each node, (Q, T), or `SILENCE`."""
+    out = np.full((len(cosines), num_nodes), SILENCE, dtype=np.float64)
+    for column, (start, end) in enumerate(spans):
+        np.maximum(out[:, start:end], cosines[:, column, None], out=out[:, start:end])
+    return out
+
+
+def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: float) -> np.ndarray:
+    """Probability that each span is where each text is spoken, (Q, N)."""
+    scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
+    return np.asarray(calibration.spoken(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
+
+
+def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
+    """Probability that at least one of two independent sources is right."""
+    return np.asarray(1 - (1 - seen) * (1 - spoken))
+
+
+def strongest_evidence(seen: float, spoken: float) -> RestsOn:
+    """The evidence for an answer: pictures, speech or both."""
+    seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
+    speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
+    if speech_share > 1 - MIN_EVIDENCE_SHARE:
+        return "speech"
+    return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
+
+
+# Names of steps
+
+
+class SpokenPhrase(NamedTuple):
+    """A phrase that may name a step."""
+
+    text: str
+    log_odds: float
+
+
+def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
+    """Short phrases that are spoken in a step, the most central ones first."""
+    phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
+    if not phrases:
+        return []
+    centrality = np.zeros(1)
+    if len(phrases) > 1:
+        vectors = encode_minilm(phrases)
+        centrality = (vectors @ vectors.sum(0) - 1) / (len(phrases) - 1)  # the mean cosine with the others
+    order = np.argsort(-centrality, kind="stable")[:MAX_STEP_PHRASES]
+    log_odds = SPOKEN_LOG_ODDS + CENTRAL_LOG_ODDS * np.maximum(0.0, centrality.astype(float))
+    return [SpokenPhrase(phrases[i], float(log_odds[i])) for i in order]
+
+
+def split_phrases(text: str) -> list[str]:
+    """The clauses of an utterance that are short enough for a name, without fillers.
+
+    Examples:
+        >>> split_phrases("Okay, now we're going to cut the onion, and then I wash it.")
+        ['cut the onion', 'wash it']
+    """
+    phrases = []
+    for clause in CLAUSE_END.split(text):
+        phrase = clause.strip()
+        if filler := FILLER.match(phrase):
+            phrase = phrase[filler.end() :].strip()
+        words = phrase.split()
+        if MIN_PHRASE_WORDS <= len(words) <= MAX_PHRASE_WORDS and any(len(word) > 2 for word in words):
+            phrases.append(phrase[0].lower() + phrase[1:])
+    return phrases
+
+
+def name_by_speech(
+    level: Sequence[Step],
+    transcript: Transcript,
+    compare: Callable[[Sequence[str]], np.ndarray],
+    others: np.ndarray | None,
+) -> list[Step]:
+    """Name steps by a phrase that is spoken in them if it is probable, and more probable than the label.
+
+    `compare` gives the similarity of texts with the steps, (Q, N). `others` is that of all labels, or
+    None if similarities are with pictures.
+    """
+    by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
+    texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
+    if not texts:
+        return list(level)
+    similarity = dict(zip(texts, compare(texts), strict=True))  # (steps,) of each phrase
+    out = []
+    for number, (step, phrases) in enumerate(zip(level, by_step, strict=True)):
+        if not phrases:
+            out.append(step)
+            continue
+        own = np.array([similarity[phrase.text][number] for phrase in phrases])
+        log_odds = np.array([phrase.log_odds for phrase in phrases])
+        if others is None:
+            probabilities = calibration.match(own, log_odds)
+            threshold = max(MIN_LABEL_PROBABILITY, step.probability or 0.0)
+        else:
+            logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]
+            shares = softmax(np.concatenate(logits)[None])[0]
+            probabilities = shares[: len(phrases)]
+            threshold = shares[len(phrases) :].max()
+        best = int(np.argmax(probabilities))
+        if probabilities[best] >= threshold:
+            step = replace(step, label=phrases[best].text, probability=float(probabilities[best]))
+        out.append(step)
+    return out

@@ -1,0 +1,1 @@
+"""Feature files: extracting, reading and packing them."""

@@ -1,1 +1,0 @@
-"""Numerical kernels of our own, each beside the plain version that it replaces."""

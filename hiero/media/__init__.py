@@ -1,0 +1,1 @@
+"""Videos: where they come from, decoding, sound, and cutting clips."""

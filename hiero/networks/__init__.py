@@ -1,0 +1,1 @@
+"""Networks that read pictures, videos and texts, one module for each."""

@@ -1,0 +1,236 @@
+"""Backbones by name: the frames that each needs, its weights and how it is loaded; preparation of frames.
+
+A package adds a backbone with an entry point that names a `Backbone`, and with a module that holds
+the network:
+
+    [project.entry-points."hiero.backbones"]
+    my-tower = "my_package.registry:MY_TOWER"
+
+    # my_package/registry.py is imported whenever backbones are listed, so it should not import torch.
+    MY_TOWER = Backbone("my-tower", "ViT for video", 768, "my_package.tower", per_frame=False, allows_half=False,
+                        scores=False, num_frames=8, short_side=224, needs_weights=False)
+
+    # my_package/tower.py is imported when the network is used.
+    def load(folder: Path) -> nn.Module: ...    # Returns the network with its weights; takes `Backbone.options` too.
+    def prepare(frames: Tensor) -> Tensor: ...  # Maps (N, H, W, 3) uint8 to what the network takes, (N, …).
+    def untrained() -> nn.Module: ...           # Returns the network with random weights; only hiero's own need it.
+
+The network maps prepared frames to features. With `per_frame` it takes single frames and maps
+(N, …) to (N, width); otherwise it takes windows of F frames and maps (B, F, …) to (B, width). It
+must have parameters: it computes in their dtype.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hiero.errors import InputError
+from hiero.plugins import load_plugin, registered
+from hiero.storage import weights
+from hiero.storage.files import ASSETS
+from hiero.types import ProgressCallback
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+GROUP = "hiero.backbones"
+STRIDE = 16  # frames per row of published features
+FPS = 30.0  # frame rate of published features
+EMBEDDED_FRAMES = ("hiero.networks.egovlp", "hiero.networks.lavila")  # modules with temporal embeddings
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of pixels in [0, 1]
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Description of a backbone, which does not import its network or torch."""
+
+    name: str
+    """The name that users type, as `hiero backbones` lists it."""
+    description: str
+    """A description of one line."""
+    width: int
+    """The number of features of a row."""
+    module: str
+    """The module that holds the network. It has the functions `load`, `prepare` and `untrained`
+    that are described at the top of this file.
+    """
+    per_frame: bool
+    """Whether the network takes single frames, a few of each segment. Otherwise it takes all frames
+    of a window.
+    """
+    allows_half: bool
+    """Whether half precision may be used on a CPU that is faster with it. On a GPU every backbone
+    may use it.
+    """
+    scores: bool = True
+    """Whether the features are logits of classes. The probabilities of several frames are then
+    averaged instead of the vectors.
+    """
+    auto_fetch: bool = True
+    """Whether missing weights are downloaded without asking. Otherwise `hiero weights get` downloads
+    them.
+    """
+    short_side: int = 260
+    """The shorter side that frames are decoded to, in pixels. Networks that read a video together
+    take at most 260.
+    """
+    frames_per_segment: int = 2
+    """The number of frames of a segment that a backbone for single frames sees. Their features are
+    averaged.
+    """
+    num_frames: int = 0
+    """The number of frames of a window of one segment, for a tower that reads a video alone. With 0
+    the backbone reads windows of two segments together with others.
+    """
+    has_text: bool = False
+    """Whether texts can be compared with the features: the checkpoint holds a text tower for the
+    same space, as those of EgoVLP and LaViLa do.
+    """
+    weights: str = ""
+    """The name of the weights in `hiero weights`, if it differs from the name of the backbone."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of `load` and `untrained`."""
+    needs_weights: bool = True
+    """Whether `hiero weights` has its weights. Otherwise `load` finds its own and gets an empty path."""
+    version: int = 1
+    """The version of what the network computes. Increase it when the features change, so that cached
+    ones are extracted again.
+    """
+
+    def __post_init__(self) -> None:
+        if self.per_frame and self.num_frames:
+            raise InputError(f"{self.name}: per_frame and num_frames must not be set together")
+        if self.has_text and not self.needs_weights:
+            raise InputError(f"{self.name}: needs_weights must be True if has_text is True")
+
+    @property
+    def spacing_s(self) -> float:
+        """Default time between two rows of features, in seconds."""
+        return STRIDE / FPS if self.num_frames else 1.0
+
+    @property
+    def weights_name(self) -> str:
+        return self.weights or self.name
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the backbone is part of hiero."""
+        return self.module.startswith("hiero.")
+
+    def prepare(self, frames: Tensor) -> Tensor:
+        """Convert frames (N, H, W, 3) uint8 to the input of the network."""
+        prepared: Tensor = import_module(self.module).prepare(frames)
+        return prepared
+
+    def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
+        """Load the network with the weights in a folder, optionally for windows of `num_frames`."""
+        network: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
+        return network
+
+    def untrained(self, num_frames: int | None = None) -> nn.Module:
+        """The network with random weights, to measure its speed."""
+        network: nn.Module = import_module(self.module).untrained(**self._options(num_frames))
+        return network.eval()
+
+    def _options(self, num_frames: int | None) -> dict[str, Any]:
+        frames = {"num_frames": num_frames or self.num_frames} if self.module in EMBEDDED_FRAMES else {}
+        return self.options | frames
+
+
+OWN = {
+    name: Backbone(name, **table)
+    for name, table in tomllib.loads((ASSETS / "backbones.toml").read_text(encoding="utf-8")).items()
+}
+# The names in the entry points of pyproject.toml
+I3D_K400 = OWN["i3d-k400"]
+DINOV2_TEXT = OWN["dinov2-text"]
+CLIP_VIT_B32 = OWN["clip-vit-b32"]
+EGOVLP = OWN["egovlp"]
+EGOVLP_768 = OWN["egovlp-768"]
+LAVILA_L = OWN["lavila-l"]
+OMNIVORE_L = OWN["omnivore-l"]
+OMNIVORE_B = OWN["omnivore-b"]
+
+
+@functools.cache
+def backbones() -> dict[str, Backbone]:
+    """All backbones by name, of hiero and of other packages. Those that cannot be imported give a warning."""
+    out: dict[str, Backbone] = {}
+    for name in registered(GROUP):
+        try:
+            out[name] = load_plugin(GROUP, name)
+        except InputError as error:
+            warnings.warn(f"backbone {error}", stacklevel=2)
+    return out
+
+
+def find_backbone(name: str) -> Backbone:
+    """The backbone of a name. Raises InputError if it does not exist or cannot be imported."""
+    if name not in backbones():
+        load_plugin(GROUP, name)  # raises an error that says why
+    return backbones()[name]
+
+
+def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) -> Path:
+    """The folder of the weights, which are downloaded if `auto_fetch` allows it."""
+    name = backbone.weights_name
+    if not backbone.needs_weights:
+        return Path()
+    if not backbone.auto_fetch and weights.find(name) is None:
+        raise InputError(f"the weights of {name} are missing; run: hiero weights get {name}")
+    return weights.get(name, progress)
+
+
+def backbone_for(family: str | None, width: int) -> str | None:
+    """The name of the backbone with features of this width, or None.
+
+    `family` is the backbone in the configuration of a model, such as `omnivore-l` or `egovlp`; only
+    the part before the first dash counts.
+    """
+    first_word = (family or "").split("-")[0]
+    names = (b.name for b in backbones().values() if b.width == width and first_word in b.name.split("-"))
+    return next(names, None)
+
+
+def load_backbone(
+    backbone: Backbone,
+    device: torch.device,
+    precision: torch.dtype,
+    num_frames: int | None = None,
+    folder: Path | None = None,
+) -> nn.Module:
+    """Load a backbone with its downloaded weights or those in `folder`.
+
+    On a CPU, the precision is float32 unless the backbone allows half precision.
+    """
+    import torch
+
+    module = backbone.load(folder or fetch_weights(backbone), num_frames).eval()
+    return module.to(device, precision if backbone.allows_half or device.type == "cuda" else torch.float32)
+
+
+def centre_crop(frames: Tensor, size: int, share: float = 1.0, antialias: bool = True) -> Tensor:
+    """The central square of each frame (N, H, W, 3), scaled to (N, 3, size, size)."""
+    from torch.nn import functional as F
+
+    height, width = frames.shape[1:3]
+    side = max(1, round(share * min(height, width)))
+    top, left = (height - side) // 2, (width - side) // 2
+    x = frames[:, top : top + side, left : left + side].permute(0, 3, 1, 2).float()
+    if side == size:
+        return x
+    return F.interpolate(x, size=(size, size), mode="bilinear", antialias=antialias, align_corners=False)
+
+
+def normalise(pictures: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """Subtract the mean of each channel from pictures (N, 3, H, W) and divide by its deviation."""
+    return (pictures - pictures.new_tensor(mean)[:, None, None]) / pictures.new_tensor(deviation)[:, None, None]

@@ -1,1 +1,0 @@
-"""Where a video comes from: a local file, an address, the chapters of a camera."""

@@ -1,1 +1,0 @@
-"""Transcripts, recognition, and what speech says about steps and answers."""

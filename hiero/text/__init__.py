@@ -1,1 +1,0 @@
-"""Text encoders: sentences to vectors, frozen, with LoRA or fully trained."""

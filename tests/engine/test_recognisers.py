@@ -1,0 +1,81 @@
+"""Recognisers: sound is cut in its pauses, words become utterances, and what is missing is said."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.engine import transcripts as speech
+from hiero.engine.transcripts import SAMPLE_RATE, Whisper, cut_at_pauses, load_recogniser, quietest_sample
+from hiero.errors import InputError
+
+
+@given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))
+def test_chunks_are_the_sound(sizes, seed):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.integers(-9000, 9000, size).astype(np.int16) for size in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speech, "CHUNK_S", 2.0)
+        patch.setattr(speech, "SEARCHED_S", 1.0)
+        chunks = list(cut_at_pauses(blocks))
+    assert all(0 < len(chunk) <= 2 * SAMPLE_RATE for chunk in chunks)
+    whole = np.concatenate(blocks) if blocks else np.zeros(0, np.int16)
+    np.testing.assert_array_equal(np.concatenate(chunks) if chunks else np.zeros(0, np.int16), whole)
+
+
+def test_sound_is_cut_where_it_is_quiet():
+    samples = np.full(60 * SAMPLE_RATE, 5000, np.int16)
+    samples[50 * SAMPLE_RATE : 51 * SAMPLE_RATE] = 3
+    samples[20 * SAMPLE_RATE : 30 * SAMPLE_RATE] = 0  # too early
+    assert 50 * SAMPLE_RATE < quietest_sample(samples) < 51 * SAMPLE_RATE
+    assert quietest_sample(samples[:100]) == 100
+
+
+def stub_whisper(monkeypatch, model):
+    monkeypatch.setitem(sys.modules, "faster_whisper", SimpleNamespace(WhisperModel=model))
+
+
+def test_whisper(monkeypatch):
+    """faster-whisper's interface; its model cannot be fetched in a test."""
+    calls = []
+
+    class WhisperModel:
+        def __init__(self, name, device, compute_type):
+            calls.append(name)
+
+        def transcribe(self, audio, vad_filter):
+            assert audio.dtype == np.float32
+            assert np.abs(audio).max() <= 1
+            rows = [(0.0, 1.2, " Cut the  onion. "), (1.2, 9.0, " Done."), (1.5, 1.6, "  "), (30.0, 31.0, "beyond")]
+            return (SimpleNamespace(start=start, end=end, text=text) for start, end, text in rows), None
+
+    stub_whisper(monkeypatch, WhisperModel)
+    monkeypatch.setenv(speech.WHISPER_VARIABLE, "/models/my whisper")
+    recogniser = Whisper()
+    utterances = recogniser.recognise(np.full(2 * SAMPLE_RATE, -(2**15), np.int16))
+    assert [(u.start_s, u.end_s, u.text) for u in utterances] == [(0.0, 1.2, "Cut the onion."), (1.2, 2.0, "Done.")]
+    assert calls == ["/models/my whisper"]
+    assert "/" not in recogniser.key
+    assert " " not in recogniser.key
+
+
+def test_a_model_that_cannot_be_had(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no connection")
+
+    stub_whisper(monkeypatch, fail)
+    with pytest.raises(InputError, match=r"base\.en cannot be loaded \(no connection\); give a folder"):
+        Whisper().recognise(np.zeros(10, np.int16))
+
+
+def test_speech_needs_faster_whisper(monkeypatch):
+    monkeypatch.setattr(speech, "find_spec", lambda name: object())
+    assert isinstance(load_recogniser(), Whisper)
+    monkeypatch.setattr(speech, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="--transcript FILE"):
+        load_recogniser()

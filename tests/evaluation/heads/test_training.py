@@ -1,0 +1,328 @@
+"""Heads learn: a tiny set by heart, on the loop of HiERO, from each layout of annotations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hiero.cli import app
+from hiero.errors import InputError
+from hiero.evaluation.heads import token_embeddings
+from hiero.evaluation.heads.clips import read_clips
+from hiero.evaluation.heads.head import TrainedHead, load_trained_head
+from hiero.evaluation.heads.layers import mean_pool
+from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
+from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
+from hiero.evaluation.heads.training import HeadTraining, random_crop, span_positions, train_head
+from hiero.evaluation.results import Report
+from hiero.storage.files import save_tensors
+from hiero.training.loop import RunOptions, SilentDisplay
+from hiero.types import AnnotatedStep, Clock
+from tests.optional import skip_without
+
+skip_without("lightning_fabric", "needs lightning-fabric: pip install 'hiero-video[train]'")
+SHARED = Path(__file__).parents[4] / "shared" / "annotations"
+SECONDS = Clock(1.0, 1.0)
+STEPS = ["boil water", "grind beans", "pour milk", "wash the pot"]
+
+
+class FakeMiniLM:
+    """Words as random vectors of their own."""
+
+    def __init__(self, *_):
+        pass
+
+    def encode_tokens(self, texts):
+        return [
+            np.stack([np.random.default_rng(sum(word.encode())).normal(size=384) for word in text.split()]).astype(
+                np.float32
+            )
+            for text in texts
+        ]
+
+
+@pytest.fixture(autouse=True)
+def fake_encoder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(token_embeddings, "MiniLM", FakeMiniLM)
+    monkeypatch.setattr(token_embeddings.weights, "get", lambda *_: None)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Six videos of a minute or two; each step looks its own."""
+    rng = np.random.default_rng(0)
+    appearances = {text: rng.normal(size=12) for text in STEPS}
+    (tmp_path / "features").mkdir()
+    annotations = {}
+    for number in range(6):
+        time_s, rows, steps = 0, [], []
+        for text in rng.permutation(STEPS):
+            length = int(rng.integers(10, 30))
+            rows.append(appearances[text] + rng.normal(0, 0.3, (length, 12)))
+            steps.append({"start_s": time_s, "end_s": time_s + length, "text": str(text)})
+            time_s += length
+        np.save(tmp_path / "features" / f"v{number}.npy", np.concatenate(rows).astype(np.float32))
+        annotations[f"v{number}"] = {"steps": steps}
+    (tmp_path / "steps.json").write_text(json.dumps(annotations))
+    return tmp_path
+
+
+ON_CPU = RunOptions(device="cpu")
+SETTINGS = {
+    "vslnet": [
+        "epochs=15",
+        "batch_size=12",
+        "lr=0.006",
+        "vslnet.hidden_size=32",
+        "vslnet.num_positions=48",
+        "vslnet.dropout=0.0",
+    ],
+    "actionformer": [
+        "epochs=20",
+        "warmup_epochs=2.0",
+        "batch_size=3",
+        "lr=0.003",
+        "actionformer.hidden_size=32",
+        "actionformer.num_levels=5",
+        "actionformer.drop_path=0.0",
+    ],
+}
+
+
+def clips_of(data, **options):
+    return read_clips(data / "features", data / "steps.json", SECONDS, **options)
+
+
+def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
+    clips = clips_of(data)
+    train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], options=ON_CPU)
+    table = score_heads([load_trained_head(tmp_path / "out")], clips, "x", num_draws=20)
+    assert table.rows[0].scores["R1@.5"] > 90
+    assert table.rows[0].scores["mIoU"] > 70
+
+
+def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
+    clips = clips_of(data)
+    train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], options=ON_CPU)
+    table = score_heads([load_trained_head(tmp_path / "out")], clips, "x", num_draws=10)
+    assert table.rows[0].scores["mAP@0.5"] > 90
+
+
+def test_the_probe_tells_steps_apart(data):
+    train, test = clips_of(data, only=[f"v{i}" for i in range(4)]), clips_of(data, only=["v4", "v5"])
+    assert evaluate_probe(train, test, "x").rows[0].scores["top-1"] == 100
+    test.clips = [replace(clip, truth=(AnnotatedStep(0.0, 5.0, "something else"),)) for clip in test.clips]
+    with pytest.raises(InputError, match="none of the test labels"):
+        evaluate_probe(train, test, "x")
+
+
+@pytest.mark.parametrize("kind", ["vslnet", "actionformer"])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
+    settings = [*SETTINGS[kind], "epochs=4"]
+
+    def run(out, resume=False, stop_at=None):
+        train_step = HeadTraining._train_step
+
+        def train_step_and_stop(self, batches):
+            losses = train_step(self, batches)
+            self.stop = stop_at is not None and self.step_number + 1 == stop_at
+            return losses
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HeadTraining, "_train_step", train_step_and_stop)
+            train_head(kind, clips_of(data), out, settings=settings, options=replace(ON_CPU, resume=resume))
+
+    run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", stop_at=3)
+    run(tmp_path / "parts", resume=True)
+    a, b = (load_trained_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    with pytest.raises(InputError, match="already contains a run"):
+        run(tmp_path / "whole")
+
+
+def test_validation_keeps_the_best(data, tmp_path):
+    clips, display, lines = clips_of(data), SilentDisplay(), []
+    display.log = lines.append
+    settings, options = [*SETTINGS["vslnet"], "epochs=3"], replace(ON_CPU, display=display)
+    training = train_head("vslnet", clips, tmp_path / "out", validation=clips, settings=settings, options=options)
+    assert len(training.scores) == 3
+    assert f"Next: hiero head eval {tmp_path / 'out' / 'best'} " in lines[-1]
+    assert (tmp_path / "out" / "best" / "model.safetensors").is_file()
+
+
+def run(arguments):
+    app(["head", *map(str, arguments)], result_action="return_value")
+
+
+def test_the_commands(data, tmp_path):
+    inputs = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
+    settings = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
+    (data / "some.txt").write_text("v0\nv1\nv2\n")
+    run(
+        [
+            "train",
+            "actionformer",
+            *inputs,
+            *settings,
+            "--device",
+            "cpu",
+            "-o",
+            tmp_path / "head",
+            "--only",
+            data / "some.txt",
+        ]
+    )
+    without_clock = inputs[:-2]  # a head knows its clock
+    run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
+    with pytest.raises(InputError, match="trained on a row every 1 s"):
+        run(["eval", tmp_path / "head", *without_clock, "--hz", "2", "--device", "cpu"])
+    notes = Report.load(tmp_path / "r.json").tables[0].notes
+    assert "mean of 2 seeds" in notes[0]
+    assert notes[1] == "Some of these heads have the same seed."
+    assert notes[2].startswith("3 of the 6 clips were used for training")
+    run(["probe", *inputs, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
+    report = Report.load(tmp_path / "p.json")
+    assert report.tables[0].rows[0].scores["top-1"] == 100
+    assert report.settings["clips"] == 3  # those that it did not learn from
+    for setting, message in (
+        ("precision=fp16", "precision must be one of auto"),
+        ("optimizer=sgd", "optimizer must be one of adam, adamw"),
+        ("seed=-1", "between 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(["train", "vslnet", *inputs, "--set", setting, "-o", tmp_path / "x"])
+    with pytest.raises(InputError, match="name the videos to train on"):
+        run(["probe", *inputs])
+    with pytest.raises(InputError, match="not the folder of a head"):
+        run(["eval", tmp_path, *inputs])
+
+
+def test_enriched_features_are_taken(data, tmp_path):
+    """What `hiero embed` writes holds many tensors; level 0 takes the place of the features."""
+    for i in range(6):
+        x = torch.from_numpy(np.load(data / "features" / f"v{i}.npy"))
+        save_tensors(
+            tmp_path / "enriched" / f"v{i}.safetensors",
+            {"level0": x[:, :5], "projected0": x, "times0": x[:, 0], "level1": x[::2]},
+        )
+    assert read_clips(tmp_path / "enriched", data / "steps.json", SECONDS).width == 5
+    head = TrainedHead(load_vslnet(), [])
+    with pytest.raises(InputError, match="expects 7-d features"):
+        score_heads([head], read_clips(tmp_path / "enriched", data / "steps.json", SECONDS), "x")
+
+
+def load_vslnet():
+    from hiero.evaluation.heads.vslnet import VSLNet, VSLNetConfig
+
+    return VSLNet(VSLNetConfig(7))
+
+
+def test_pieces_of_the_pipeline():
+    np.testing.assert_allclose(mean_pool(np.arange(10.0)[:, None], 5)[:, 0], [0.5, 2.5, 4.5, 6.5, 8.5])
+    assert len(mean_pool(np.zeros((3, 2)), 5)) == 3
+    assert span_positions(np.array([0.0, 10.0]), 100, 50) == (0, 4)
+    assert span_positions(np.array([99.9, 120.0]), 100, 50) == (49, 49)
+    x = np.arange(20.0)[:, None]
+    spans, labels = np.array([[0.0, 5.0], [6.0, 14.0], [15.0, 20.0]]), np.array([0, 1, 2])
+    cropped, crop_spans, crop_labels = random_crop(x, spans, labels, 8, np.random.default_rng(3))
+    start = int(cropped[0, 0])
+    assert len(cropped) == 8
+    for (first, last), label in zip(crop_spans, crop_labels, strict=True):
+        whole_first, whole_last = spans[label]
+        assert (first, last) == (max(whole_first, start) - start, min(whole_last, start + 8) - start)
+        assert last - first >= 0.75 * (whole_last - whole_first)
+
+
+def test_a_file_of_the_clip_alone_is_taken_whole(tmp_path):
+    """Features may be those of the video, or those of the clip, which begin where it begins."""
+    query = {
+        "video_start_sec": 100.0,
+        "video_end_sec": 110.0,
+        "clip_start_sec": 10.0,
+        "clip_end_sec": 20.0,
+        "query": "where?",
+    }
+    clip = {
+        "clip_uid": "c",
+        "video_start_sec": 90.0,
+        "video_end_sec": 150.0,
+        "annotations": [{"language_queries": [query]}],
+    }
+    (tmp_path / "nlq.json").write_text(json.dumps({"videos": [{"video_uid": "v", "clips": [clip]}]}))
+    rows = np.arange(200.0, dtype=np.float32)[:, None]
+    for name, x in (("v", rows), ("c", rows[90:150])):
+        folder = tmp_path / name
+        folder.mkdir()
+        np.save(folder / f"{name}.npy", x)
+        clips = read_clips(folder, tmp_path / "nlq.json", SECONDS)
+        assert clips.features(0)[[0, 10, 19], 0].tolist() == [90, 100, 109]
+        np.testing.assert_allclose(clips.spans(0), [[10, 20]])
+    assert clips.clips[0].own_file
+    np.save(tmp_path / "v" / "v.npy", rows[:105])  # ends 15 s after the clip begins
+    warnings = read_clips(tmp_path / "v", tmp_path / "nlq.json", SECONDS).warnings
+    assert [warning.split(":")[0] for warning in warnings] == ["v"]
+
+
+def test_every_reading_gives_the_same_numbers(tmp_path):
+    (tmp_path / "f").mkdir()
+    np.save(tmp_path / "f" / "v.npy", np.array([[0.1, 1e5], [0.3, 2.0]], dtype=np.float32))
+    (tmp_path / "a.json").write_text(json.dumps({"v": {"steps": [{"start_s": 0, "end_s": 1, "text": "x"}]}}))
+    clips = read_clips(tmp_path / "f", tmp_path / "a.json", SECONDS)
+    first = clips.features(0)
+    np.testing.assert_array_equal(first, clips.features(0))
+    assert first[0, 1] == 1e5  # beyond what half precision holds
+
+
+def test_problems_with_names_and_lengths_are_reported(data):
+    content = json.loads((data / "steps.json").read_text())
+    content["v0"]["duration_s"] = 9999
+    content["v1"]["steps"].append({"start_s": 9000, "end_s": 9001, "text": "boil water"})
+    (data / "steps.json").write_text(json.dumps(content))
+    clips = read_clips(data / "features", data / "steps.json", only=["v0", "v1", "typo"])
+    assert clips.clock == SECONDS  # one's own layout
+    assert [message.split(":")[0] for message in clips.warnings] == [
+        f"1 name missing from {data / 'steps.json'}",
+        "v0",
+        "v1",
+    ]
+    with pytest.raises(InputError, match="no clips left"):
+        read_clips(data / "features", data / "steps.json", only=["typo"])
+
+
+def test_token_vectors_are_cached(tmp_path):
+    first = TokenEmbeddings(["boil the water", "stir"])
+    again = TokenEmbeddings(["stir", "boil the water"])
+    assert first.vectors["stir"].shape == (1, 384)
+    for text in first.vectors:
+        np.testing.assert_array_equal(first.vectors[text], again.vectors[text])
+    vectors, mask = first.batch(["stir", "boil the water"])
+    assert mask.sum(1).tolist() == [1, 3]
+    assert vectors.shape == (2, 3, 384)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
+def test_the_official_layouts(tmp_path):
+    content = json.loads((SHARED / "nlq_sample.json").read_text())
+    video = content["videos"][0]
+    (tmp_path / "features").mkdir()
+    np.save(tmp_path / "features" / f"{video['video_uid']}.npy", np.zeros((3000, 4), dtype=np.float32))
+    clips = read_clips(tmp_path / "features", SHARED / "nlq_sample.json", Clock(30.0, 16.0))
+    assert [clip.name for clip in clips.clips] == [clip["clip_uid"] for clip in video["clips"]]
+    assert len(clips.missing) >= 40
+    query = video["clips"][0]["annotations"][0]["language_queries"][0]
+    assert clips.clips[0].truth[0].text == query["query"]
+    assert clips.clips[0].truth[0].start_s == query["video_start_sec"]
+    assert clips.first_s(0) <= video["clips"][0]["video_start_sec"] + 1
+    goalstep = json.loads((SHARED / "goalstep_valid.json").read_text())["videos"][0]
+    np.save(tmp_path / "features" / f"{goalstep['video_uid']}.npy", np.zeros((12000, 4), dtype=np.float32))
+    for queries, key in ((False, "step_category"), (True, "step_description")):
+        steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0), queries=queries)
+        assert steps.clips[0].truth[0].text == goalstep["segments"][0][key]

@@ -1,0 +1,301 @@
+"""Feature files: every format in, and a clear word on every bad one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hiero.errors import InputError
+from hiero.features.files import (
+    Sidecar,
+    find_features,
+    read_feature_array,
+    read_features,
+    read_sidecar,
+    rows_key,
+    sidecar_path,
+)
+from hiero.storage.pickles import read_torch
+from hiero.types import Clock
+
+
+def write(path, x):
+    if path.suffix == ".pt":
+        torch.save(x, path)
+    elif path.suffix == ".npy":
+        np.save(path, x.numpy())
+    elif path.suffix == ".npz":
+        np.savez(path, features=x.numpy())
+    else:
+        save_file({"features": x.contiguous()}, path)
+    return path
+
+
+FORMATS = [".pt", ".npy", ".npz", ".safetensors"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_every_format(tmp_path, suffix, dtype):
+    x = torch.randn(7, 4).to(dtype)
+    features = read_features(write(tmp_path / f"v{suffix}", x), width=4)
+    assert features.dtype == torch.float32
+    assert features.equal(x.float())
+
+
+def test_legacy_torch_files_and_ego4d_shapes(tmp_path):
+    x = torch.randn(7, 1, 4)
+    torch.save(x, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert read_features(tmp_path / "old.pt").equal(x[:, 0])
+    torch.save({"features": x}, tmp_path / "dict.pt")
+    assert read_features(tmp_path / "dict.pt").equal(x[:, 0])
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_truncated_files(tmp_path, suffix):
+    path = write(tmp_path / f"v{suffix}", torch.randn(64, 32))
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(InputError, match=f"v{suffix}"):
+        read_features(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=f"v{suffix}"):
+        read_features(path)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(3), r"expected features of shape \(T, D\), found \(3,\)"),
+        (torch.zeros(0, 4), "expected features of shape"),
+        (torch.zeros(2, 3, 4), "expected features of shape"),
+        (torch.zeros(5, 3), "features are 3 wide, expected 4"),
+        (torch.ones(5, 4, dtype=torch.bool), "expected numbers"),
+        (
+            torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]),
+            "NaN or infinite values in 2 of 7 segments, first at 5",
+        ),
+    ],
+)
+def test_bad_contents(tmp_path, x, message):
+    with pytest.raises(InputError, match=message):
+        read_features(write(tmp_path / "v.pt", x), width=4)
+
+
+def test_other_mistakes(tmp_path):
+    save_file({"a": torch.zeros(1, 2), "b": torch.zeros(1, 2)}, tmp_path / "two.safetensors")
+    with pytest.raises(InputError, match=r"expected one tensor, found 2 \(a, b\)"):
+        read_features(tmp_path / "two.safetensors")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="not plain numbers"):
+        read_features(tmp_path / "objects.npy")
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps(print))
+    with pytest.raises(InputError, match="holds only data"):
+        read_features(tmp_path / "evil.pt")
+    torch.save("words", tmp_path / "words.pt")
+    with pytest.raises(InputError, match="expected a tensor, found str"):
+        read_features(tmp_path / "words.pt")
+    (tmp_path / "v.mp4").touch()
+    with pytest.raises(InputError, match="unknown kind of feature file"):
+        read_features(tmp_path / "v.mp4")
+    with pytest.raises(InputError, match="no such file"):
+        read_features(tmp_path / "missing.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
+def test_numbers_that_numpy_does_not_know(tmp_path, dtype):
+    x = torch.randn(7, 4).to(dtype)
+    assert read_features(write(tmp_path / "v.safetensors", x)).equal(x.float())
+    pytest.importorskip("ml_dtypes")  # which teaches numpy some of them, for the whole process
+    assert read_features(tmp_path / "v.safetensors").equal(x.float())
+
+
+def test_values_that_would_overflow_in_the_network(tmp_path):
+    x = torch.zeros(5, 4)
+    x[3] = -1e30
+    with pytest.raises(InputError, match=r"v\.pt: values above 1e\+15 in 1 of 5 segments, first at 3"):
+        read_features(write(tmp_path / "v.pt", x))
+
+
+# Sizes, which are read before contents
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((3000, 1000), dtype=np.float32))  # 12 MB out of 12 kB
+    assert read_feature_array(tmp_path / "bomb.npz").shape == (3000, 1000)
+    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 20 * 10**6)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"bomb\.npz: its content would take 0\.0 GiB of memory; 0\.0 GiB are free"):
+        read_feature_array(tmp_path / "bomb.npz")
+
+
+def test_an_archive_that_shrinks_as_no_features_do_is_refused_unread(tmp_path, monkeypatch):
+    """However much memory is free: a small file must not take gigabytes of it."""
+    megabyte = bytes(2**20)
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("features.npy", "w") as member,
+    ):
+        for _ in range(257):
+            member.write(megabyte)
+    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 2**40)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"bomb\.npz: 0\.2 MiB unpack to 0\.3 GiB, which features never do"):
+        read_feature_array(tmp_path / "bomb.npz")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_more_than_any_video_has_is_refused(tmp_path, monkeypatch, suffix):
+    path = write(tmp_path / f"v{suffix}", torch.zeros(50, 4))
+    monkeypatch.setattr("hiero.features.files.MAX_FEATURE_BYTES", 799)
+    with pytest.raises(InputError, match="of memory; the limit is"):
+        read_feature_array(path)
+
+
+def test_many_views_of_one_tensor_take_its_memory_once(tmp_path):
+    """A thousand names for one megabyte: refused without a gigabyte of copies."""
+    tracked = torch.zeros(1, 250_000, dtype=torch.float16)
+    torch.save({f"x{i}": tracked for i in range(1000)}, tmp_path / "views.pt")
+    assert len({tensor.data_ptr() for tensor in read_torch(tmp_path / "views.pt").values()}) == 1
+    with pytest.raises(InputError, match=r"expected one tensor, found 1000"):
+        read_features(tmp_path / "views.pt")
+
+
+def test_a_legacy_file_that_promises_more_than_it_holds(tmp_path):
+    torch.save(torch.zeros(7, 4), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    raw = (tmp_path / "old.pt").read_bytes()
+    assert raw.count(b"K\x1c") == 1  # 28 values
+    (tmp_path / "more.pt").write_bytes(raw.replace(b"K\x1c", b"J\xff\xff\xff\x7f"))
+    with pytest.raises(InputError, match=r"more\.pt: damaged .*tensor data cut short"):
+        read_features(tmp_path / "more.pt")
+    (tmp_path / "cut.pt").write_bytes(raw[:-20])
+    with pytest.raises(InputError, match=r"cut\.pt: damaged .*tensor data cut short"):
+        read_features(tmp_path / "cut.pt")
+
+
+def test_torch_never_advises_to_trust_a_file(tmp_path):
+    class Thing:
+        def __reduce__(self):
+            return print, ("executed",)
+
+    for name, new in (("new.pt", True), ("old.pt", False)):
+        torch.save({"x": torch.zeros(1), "y": Thing()}, tmp_path / name, _use_new_zipfile_serialization=new)
+        with pytest.raises(InputError, match=r"unsafe pickle: it references __builtin__\.print") as error:
+            read_features(tmp_path / name)
+        assert "weights_only" not in str(error.value)
+
+
+def test_parts_that_overlap_are_refused(tmp_path):
+    torch.save({"a": torch.zeros(1000), "b": torch.zeros(1000)}, tmp_path / "v.pt")
+    raw = (tmp_path / "v.pt").read_bytes()
+    with zipfile.ZipFile(tmp_path / "v.pt") as archive:
+        largest = max(archive.infolist(), key=lambda info: info.file_size)
+    size = largest.file_size.to_bytes(4, "little") * 2
+    assert size in raw
+    (tmp_path / "w.pt").write_bytes(raw.replace(size, (2**30).to_bytes(4, "little") * 2))
+    with pytest.raises(InputError, match=r"w\.pt: refused because its parts overlap"):
+        read_features(tmp_path / "w.pt")
+
+
+def test_feature_files_are_found_whatever_the_case_of_their_suffix(tmp_path):
+    write(tmp_path / "b.npy", torch.randn(7, 4)).rename(tmp_path / "B.NPY")
+    assert find_features(tmp_path) == [tmp_path / "B.NPY"]
+
+
+# Sidecars
+
+
+def write_sidecar(path, features, **changes):
+    values = Sidecar(
+        "i3d-k400",
+        "w",
+        "s",
+        features.shape[1],
+        30.0,
+        16.0,
+        32.0,
+        16,
+        "float32",
+        len(features),
+        4.0,
+        "v.mp4",
+        "0",
+        rows_key(features),
+    )
+    sidecar_path(path).write_text(json.dumps(asdict(values) | changes))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_segments": 60}, r"it describes rows \(60, 4\), the file has \(7, 4\)"),
+        ({"width": 5}, r"it describes rows \(7, 5\), the file has \(7, 4\)"),
+        ({"rows": "f" * 32}, "the values differ"),
+    ],
+)
+def test_a_sidecar_of_other_features_is_not_believed(tmp_path, suffix, changes, message):
+    path, x = tmp_path / f"v{suffix}", torch.randn(7, 4)
+    write(path, x)
+    write_sidecar(path, x.numpy())
+    assert read_feature_array(path).shape == (7, 4)
+    write_sidecar(path, x.numpy(), **changes)
+    with pytest.raises(
+        InputError, match=rf"v{suffix}: v{suffix}\.json belongs to other features \({message}\); extract"
+    ):
+        read_feature_array(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("fps", 1e-300),
+        ("fps", float("nan")),
+        ("fps", -30.0),
+        ("fps", "30"),
+        ("stride", 0),
+        ("stride", 1e300),
+        ("window", True),
+        ("duration_s", float("inf")),
+        ("num_segments", -1),
+        ("width", 4.0),
+        ("backbone", 3),
+        ("rows", None),
+    ],
+)
+def test_impossible_values_of_a_sidecar(tmp_path, field, value):
+    path, x = tmp_path / "v.pt", torch.randn(7, 4)
+    write(path, x)
+    write_sidecar(path, x.numpy(), **{field: value})
+    for read in (read_sidecar, read_feature_array):
+        with pytest.raises(InputError, match=rf"v\.pt\.json: {field} cannot be .*; remove this file"):
+            read(path)
+
+
+def test_a_sidecar_with_an_unknown_field_keeps_its_clock(tmp_path):
+    path, x = tmp_path / "v.pt", torch.randn(7, 4)
+    write(path, x)
+    write_sidecar(path, x.numpy(), camera="left")
+    assert read_sidecar(path).clock == Clock(30.0, 16.0)
+
+
+@pytest.mark.parametrize("text", ['{"fps": 30.0, "stride": 16.0}', '{"fps": 30.0, "str', "[" * 100_000])
+def test_an_incomplete_sidecar_is_not_ignored(tmp_path, text):
+    path = write(tmp_path / "v.pt", torch.randn(7, 4))
+    sidecar_path(path).write_text(text)
+    with pytest.raises(InputError, match=r"v\.pt\.json"):
+        read_feature_array(path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"text": "Now I wash the cup.", "duration_s": 3.0}'])
+def test_other_json_beside_a_feature_file_is_not_a_sidecar(tmp_path, text):
+    path = write(tmp_path / "v.pt", torch.randn(7, 4))
+    sidecar_path(path).write_text(text)
+    assert read_sidecar(path) is None
+    assert read_feature_array(path).shape == (7, 4)

@@ -1,0 +1,183 @@
+"""The cache of text vectors: each text once, kept as it goes, whole or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, nullcontext
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiero.networks import vector_cache
+from hiero.networks.vector_cache import TextCache, text_digest
+from tests.processes import start_python
+
+
+def toy_vectors(texts):
+    return np.array([[len(text), sum(text.encode()) % 100] for text in texts], dtype=np.float32)
+
+
+@given(st.lists(st.lists(st.text(max_size=8), max_size=12), max_size=4))
+def test_it_gives_what_the_encoder_gives(tmp_path_factory, calls):
+    folder = tmp_path_factory.mktemp("cache")
+    encoded: list[str] = []
+
+    def encode(texts):
+        encoded.extend(texts)
+        return toy_vectors(texts)
+
+    for texts in calls:
+        vectors = TextCache("key", folder).encode(texts, encode)
+        if texts:
+            assert np.array_equal(vectors, toy_vectors(texts).astype(np.float16))
+    assert len(encoded) == len(set(encoded)) == len({text for texts in calls for text in texts})
+
+
+def test_an_interruption_keeps_what_was_encoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_cache, "CHUNK", 2)
+    texts = ["a", "bb", "ccc", "dddd", "eeeee"]
+
+    def interrupt(part):
+        if "ccc" in part:
+            raise KeyboardInterrupt
+        return toy_vectors(part)
+
+    with pytest.raises(KeyboardInterrupt):
+        TextCache("key", tmp_path).encode(texts, interrupt)
+    encoded: list[str] = []
+    TextCache("key", tmp_path).encode(texts, lambda part: encoded.extend(part) or toy_vectors(part))
+    assert encoded == ["ccc", "dddd", "eeeee"]
+
+
+DAMAGE = {
+    "cut short": lambda file: file.write_bytes(file.read_bytes()[:-3000]),
+    "overwritten": lambda file: file.write_bytes(b"x" * file.stat().st_size),
+    "empty": lambda file: file.write_bytes(b""),
+    "half zero": lambda file: file.write_bytes(file.read_bytes()[:4096] + bytes(file.stat().st_size - 4096)),
+    "no table": lambda file: execute(file, "DROP TABLE vectors"),
+    "another table": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (a, b)"),
+    "not null": lambda file: execute(
+        file, "DROP TABLE vectors", "CREATE TABLE vectors (digest, checksum, vector, more NOT NULL)"
+    ),
+    "text for numbers": lambda file: execute(file, "UPDATE vectors SET vector = 'some text'"),
+    "numbers for text": lambda file: execute(file, "UPDATE vectors SET vector = 7"),
+    "nothing": lambda file: execute(file, "UPDATE vectors SET vector = NULL"),
+    "other vectors": lambda file: execute(file, "UPDATE vectors SET vector = x'00000000'"),
+    "shorter vectors": lambda file: execute(file, "UPDATE vectors SET vector = substr(vector, 1, 2)"),
+    "rows exchanged": lambda file: execute(
+        file, "UPDATE vectors SET (vector, checksum) = (SELECT max(vector), checksum FROM vectors)"
+    ),
+}
+
+
+def execute(file, *statements):
+    with closing(sqlite3.connect(file)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_encoded_again(tmp_path, damage):
+    """And is whole after that."""
+    texts = [f"text {i}" for i in range(200)]
+    expected = toy_vectors(texts).astype(np.float16)
+    TextCache("key", tmp_path).encode(texts, toy_vectors)
+    (file,) = (tmp_path / "key").iterdir()
+    DAMAGE[damage](file)
+    for _ in range(2):  # where only a part of it is damaged, that may be noticed by the second
+        assert np.array_equal(TextCache("key", tmp_path).encode(texts, toy_vectors), expected)
+    assert np.array_equal(TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again")), expected)
+
+
+def test_vectors_of_another_size_are_encoded_again(tmp_path):
+    cache = TextCache("key", tmp_path)
+    cache.encode(["a"], lambda part: np.ones((len(part), 3)))
+    assert cache.encode(["a", "b"], toy_vectors).tolist() == toy_vectors(["a", "b"]).tolist()
+    cache._save({text_digest("c"): np.ones(5, np.float16)})
+    assert cache.encode(["a", "b", "c"], toy_vectors).tolist() == toy_vectors(["a", "b", "c"]).tolist()
+    assert cache.encode(["c", "a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["c", "a"]).tolist()
+
+
+def test_encoders_do_not_share(tmp_path):
+    TextCache("one", tmp_path).encode(["a"], toy_vectors)
+    encoded = []
+    for name in ("one", "two"):
+        TextCache(name, tmp_path).encode(["a"], lambda part, name=name: encoded.append(name) or toy_vectors(part))
+    assert encoded == ["two"]
+
+
+def test_a_folder_for_a_while(tmp_path):
+    """A server stores vectors in its state, and nothing of that is left after it."""
+    before = TextCache("key").file.parent
+    with TextCache.stored_in(tmp_path):
+        assert TextCache("key").file.parent == tmp_path / "key"
+        assert TextCache("key", tmp_path / "other").file.parent == tmp_path / "other" / "key"
+        with TextCache.stored_in(None):
+            assert TextCache("key").file.parent == tmp_path / "key"
+    assert TextCache("key").file.parent == before
+
+
+def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
+    """However many questions there were."""
+    for i in range(300):
+        TextCache("key", tmp_path).encode([f"question {i}"], toy_vectors)
+    assert [file.name for file in (tmp_path / "key").iterdir()] == [vector_cache.FILE_NAME]
+    rows = []
+    original = np.frombuffer
+    monkeypatch.setattr(vector_cache.np, "frombuffer", lambda *args: rows.append(args) or original(*args))
+    TextCache("key", tmp_path).encode(
+        ["question 7", "question 8", "question 7"], lambda _: pytest.fail("encoded again")
+    )
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("where", ["in the way", "locked", "full", "read-only"])
+def test_a_disk_that_cannot_be_written_costs_only_the_keeping(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(vector_cache, "WAIT_S", 0.01)
+    cache = TextCache("key", tmp_path)
+    cache.encode(["a"], toy_vectors)
+    if where == "in the way":
+        (tmp_path / "other").write_text("")
+        cache = TextCache("key", tmp_path / "other")
+    with closing(sqlite3.connect(cache.file)) if where != "in the way" else nullcontext() as database:
+        if where == "locked":
+            database.execute("BEGIN EXCLUSIVE")
+        elif where != "in the way":
+            message = {"full": "database or disk is full", "read-only": "attempt to write a readonly database"}[where]
+
+            def fail(self, action, default):
+                if default is None:  # it writes
+                    error = sqlite3.OperationalError(message)
+                    return original(self, lambda _: (_ for _ in ()).throw(error), default)
+                return original(self, action, default)
+
+            original = TextCache._use
+            monkeypatch.setattr(TextCache, "_use", fail)
+        assert cache.encode(["a", "b"], toy_vectors).tolist() == toy_vectors(["a", "b"]).tolist()
+    if where != "in the way":
+        monkeypatch.undo()
+        assert cache.encode(["a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["a"]).tolist()
+
+
+def test_processes_at_a_time(tmp_path):
+    """Some of them killed: what is there is right, and the others have written all of theirs."""
+    code = """
+import os, sys
+import numpy as np
+from pathlib import Path
+from hiero.networks.vector_cache import TextCache
+begin, ends = map(int, sys.argv[2:])
+def encode(part):
+    return np.array([[float(text), 1] for text in part])
+for i in range(begin, begin + 40):
+    TextCache("key", Path(sys.argv[1])).encode([f"{i}", f"{i + 1}"], encode)
+    if ends and i == begin + 20:
+        os.kill(os.getpid(), 9)
+"""
+    processes = [start_python(code, tmp_path, begin, int(begin == 20)) for begin in (0, 20, 50)]
+    assert [process.wait() for process in processes] == [0, -9, 0]
+    texts = [f"{i}" for i in (*range(41), *range(50, 91))]
+    vectors = TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again"))
+    assert vectors[:, 0].tolist() == [float(text) for text in texts]
