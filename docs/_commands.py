@@ -14,8 +14,8 @@ HEAD = """\
 <!-- Written by `python docs/_commands.py`; change the docstrings in hiero/cli/ instead. -->
 
 Every command and its options, as `hiero COMMAND --help` shows them. Results go to standard output, messages and
-progress to standard error. The exit code is 0 on success, 1 if a part of the work failed, a file could not be
-written or another process was busy with it, 2 for a mistake in the arguments, and 130 after Ctrl-C.
+progress to standard error. The exit code is 0 on success, 1 if part of the work failed or a file was busy or not
+writable, 2 for a mistake in the arguments, and 130 after Ctrl-C.
 """
 SHARED_OPTIONS = re.compile(r"(?m)^\*\*(?P<name>[\w-]+ options)\*\*:\n\n(?P<options>(?:\* .*\n)+)")
 OPTION = re.compile(r"(?m)^\* `--.*\n")

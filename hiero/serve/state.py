@@ -98,6 +98,7 @@ class State:
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if folder is None else threading.RLock()
         self._folder_lock = ExitStack()
+        self._people_lock = threading.Lock()  # never held while a writer waits
         self._people: dict[str, tuple[str, ...]] | None = None
         try:
             if folder is not None:
@@ -232,22 +233,20 @@ class State:
         """Add a line to the audit log."""
         self._insert("audit", at=time.time(), user=user, action=action, subject=subject, detail=detail)
         if action in ACTIONS_ON_VIDEOS:
-            with self._write_lock:
+            with self._people_lock:
                 if self._people is not None and user not in (known := self._people.get(subject, ())):
                     self._people[subject] = *known, user
 
     def people_of_videos(self) -> Mapping[str, tuple[str, ...]]:
         """The people who have added, read or corrected each video, from the audit log. It is read once."""
-        if self._people is not None:
+        with self._people_lock:
+            if self._people is None:
+                places = ", ".join("?" * len(ACTIONS_ON_VIDEOS))
+                query = f"SELECT DISTINCT subject, user FROM audit WHERE action IN ({places})"
+                self._people = {}
+                for video, user in self._execute(query, *ACTIONS_ON_VIDEOS):
+                    self._people[video] = *self._people.get(video, ()), user
             return self._people
-        places = ", ".join("?" * len(ACTIONS_ON_VIDEOS))
-        with self._write_lock:
-            people: dict[str, tuple[str, ...]] = {}
-            query = f"SELECT DISTINCT subject, user FROM audit WHERE action IN ({places})"
-            for video, user in self._execute(query, *ACTIONS_ON_VIDEOS):
-                people[video] = *people.get(video, ()), user
-            self._people = people
-        return people
 
     def audit(self, limit: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first."""
