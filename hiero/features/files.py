@@ -58,6 +58,11 @@ class Sidecar:
         """The times of the rows."""
         return Clock(self.fps, self.stride)
 
+    @property
+    def window_s(self) -> float:
+        """The length of what a row shows."""
+        return self.window / self.fps
+
 
 def sidecar_path(path: Path) -> Path:
     """Path of the sidecar of a feature file."""
@@ -105,7 +110,13 @@ def check_sidecar(path: Path, rows: np.ndarray) -> None:
         return
     expected, found = (sidecar.num_segments, sidecar.width), rows.shape
     if found == expected and rows_key(rows) == sidecar.rows:
-        return
+        rows_s, tolerance_s = len(rows) * sidecar.clock.spacing_s, 2 * sidecar.clock.spacing_s + sidecar.window_s
+        if abs(sidecar.duration_s - rows_s) <= tolerance_s:
+            return
+        raise InputError(
+            f"{sidecar_path(path)}: {len(rows)} rows at this fps and stride last {rows_s:g} s, but duration_s is "
+            f"{sidecar.duration_s:g}; extract the features again"
+        )
     reason = "the values differ" if found == expected else f"it describes rows {expected}, the file has {found}"
     raise InputError(
         f"{path}: {sidecar_path(path).name} belongs to other features ({reason}); extract the features again, or "

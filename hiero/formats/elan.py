@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
-from hiero.types import Hierarchy, Step, Utterance, one_line
+from hiero.types import MAX_LEVELS, Hierarchy, Step, Utterance, one_line
 
 SPEECH_TIER = "speech"  # in files of hiero
 
@@ -27,18 +27,21 @@ def read_elan(data: bytes, settings: ImportSettings) -> RowLevels:
     root = rows.read_xml(data)
     values = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
     slots_ms = {id: None if value is None else int(value) for id, value in values.items()}
-    tiers = {tier.attrib["TIER_ID"]: tier for tier in root.iter("TIER")}
+    tiers = {tier.attrib["TIER_ID"]: tier for tier in root.findall("TIER")}
     if not tiers and not slots_ms:
         raise ValueError("not an ELAN file: it has no tiers")
     if missing := [name for name in settings.tiers if name not in tiers]:
         raise ValueError(f"has no tier {missing[0]}; its tiers are {', '.join(list(tiers)[: rows.MAX_NAMES])}")
     # Annotations that refer to others have no times of their own.
-    annotations = {name: tier.findall(".//ALIGNABLE_ANNOTATION") for name, tier in tiers.items()}
+    annotations = {name: tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION") for name, tier in tiers.items()}
     hiero = root.findtext(f".//PROPERTY[@NAME='{HIERO_PROPERTY}']")
     steps, duration_s = rows.index_steps(rows.parse_object(hiero))
     levels: list[tuple[tuple[int, float], list[Step]]] = []
     # Files of hiero have a tier for speech, which has no steps.
-    for name in settings.tiers or [name for name in tiers if not (hiero and name == SPEECH_TIER)]:
+    names = [name for name in tiers if annotations[name] and not (hiero and name == SPEECH_TIER)]
+    if len(settings.tiers or names) > MAX_LEVELS:
+        raise ValueError(f"more than {MAX_LEVELS} tiers with annotations; choose some with --tier")
+    for name in settings.tiers or names:
         level = []
         spans_ms = _spans_ms(name, annotations[name], slots_ms)
         for item, (start_ms, end_ms) in zip(annotations[name], spans_ms, strict=True):

@@ -252,6 +252,15 @@ def test_a_sidecar_of_other_features_is_not_believed(tmp_path, suffix, changes, 
         read_feature_array(path)
 
 
+@pytest.mark.parametrize("lie", [{"duration_s": 500.0}, {"fps": 1e-6, "stride": 1e6}, {"stride": 160.0}])
+def test_a_sidecar_whose_times_contradict_each_other_is_refused(tmp_path, lie):
+    path, x = tmp_path / "v.pt", torch.randn(7, 4)
+    write(path, x)
+    write_sidecar(path, x.numpy(), **lie)
+    with pytest.raises(InputError, match=r"v\.pt\.json: .*duration_s"):
+        read_feature_array(path)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -284,6 +286,19 @@ def test_elan_of_others(tmp_path):
     assert labels_of(only)[1:3] == [(1.0, 3.0, "peel & cut"), (3.0, 5.0, "wash")]
     with pytest.raises(InputError, match="no tier nobody; its tiers are hands, recipe"):
         read_step_file(file, VIDEO, 10.0, tiers=["nobody"])
+
+
+@pytest.mark.parametrize("ends", ["", "</TIER>"])  # one in the other, and one after the other
+def test_thousands_of_elan_tiers_are_refused_at_once(tmp_path, ends):
+    annotation = re.search("<ANNOTATION>((?!</ANNOTATION>).)*salad.*?</ANNOTATION>", ELAN, re.DOTALL)[0]
+    tiers = [f'<TIER TIER_ID="{i}" PARENT_REF="{i + 1}">{annotation}{ends}' for i in range(2000)]
+    document = ELAN.partition("<TIER ")[0] + "<TIER TIER_ID='all'>" * (not ends)
+    document += "".join(tiers) + ("" if ends else "</TIER>" * 2001) + "</ANNOTATION_DOCUMENT>"
+    (tmp_path / "tiers.eaf").write_text(document)
+    begin_s = time.perf_counter()
+    with pytest.raises(InputError, match=r"tiers\.eaf"):
+        read_step_file(tmp_path / "tiers.eaf", VIDEO)
+    assert time.perf_counter() - begin_s < 3
 
 
 def test_xml_cannot_harm(tmp_path):
