@@ -237,10 +237,11 @@ def kill_command(folder: Path, rng: random.Random) -> None:
 def correct_and_kill(folder: Path, rng: random.Random) -> None:
     """Corrections whose command has ended well are used, also when the next command is killed."""
     video, table = write_features(folder / "features", 1) / "v0.npy", folder / "steps.csv"
+    np.save(video, np.random.default_rng(rng.randrange(2**32)).normal(size=(80, 16)).astype(np.float32))
     acknowledged = None
     for number in range(3):
         table.write_text(f"start_s,end_s,label\n0,30,stir {number}\n30,80,pour {number}\n")
-        process = start_hiero("import-steps", table, "--video", video)
+        process = start_hiero("import-steps", table, "--video", video, "--replace")
         if number and rng.random() < 0.7:
             time.sleep(rng.uniform(0.0, 0.5))
             process.kill()

@@ -128,9 +128,9 @@ def check_address(address: str) -> None:
     query_identity(address)
 
 
-VALID = (read_preset("egovlp"), TrainConfig(ModelConfig(8)).to_dict())
+VALID = TrainConfig(ModelConfig(8)).to_dict(), {"model": {"input_size": 8}, **read_preset("egovlp")}
 names = st.sampled_from(
-    sorted({f"{a}.{b}" for a, x in VALID[1].items() if isinstance(x, dict) for b in x} | {*VALID[1]})
+    sorted({f"{a}.{b}" for a, x in VALID[0].items() if isinstance(x, dict) for b in x} | {*VALID[0]})
 )
 changes = st.tuples(names, anything.map(json.dumps) | texts).map("=".join)
 

@@ -63,11 +63,13 @@ def read_jumping_times(folder: Path, rng: random.Random) -> None:
 @suite("playlists", 150)
 def read_playlist(folder: Path, rng: random.Random) -> None:
     """A playlist or a pattern is not a video, whatever it is called: the files that it names are not read."""
-    (folder / "other.mp4").write_bytes(made_film("mp4"))
+    for suffix in ("mp4", "ts"):
+        (folder / f"other.{suffix}").write_bytes(made_film(suffix))
     path = folder / f"v{rng.choice(('.mp4', '.mkv', '.ts', '.m3u8', '.ffconcat', '.mpd', '.sdp', '.avi'))}"
-    names = ("other.mp4", str(folder / "other.mp4"), "concat:other.mp4")
+    names = ("other.mp4", "other.ts", str(folder / "other.ts"), "concat:other.mp4")
     path.write_text(rng.choice(PLAYLISTS).format(name=rng.choice(names)))
-    opened = rng.choice((path, *(folder / name for name in ("%04d.png", "*.png", "pipe:0", "concat:other.mp4"))))
+    patterns = ("%04d.png", "*.png", "pipe:0", "concat:other.mp4")
+    opened = path if rng.random() < 0.7 else folder / rng.choice(patterns)
     with suppress(InputError):
         probe(opened)
         assert not list(read_segments(opened, SMALL)), f"{opened.name}: frames of a file that nobody named"
