@@ -83,9 +83,11 @@ def class_evidence(probabilities: np.ndarray, weight: float) -> ClassEvidence:
     return ClassEvidence(probabilities, class_name_vectors(), weight, CLASS_TEMPERATURE)
 
 
-def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence | None, texts: Sequence[str]) -> np.ndarray:
+def picture_similarity(
+    pictures: PictureEvidence, classes: ClassEvidence | None, texts: Sequence[str], head: str
+) -> np.ndarray:
     """Similarity of each text with each picture and its classes, (Q, N)."""
-    similarity = pictures.similarity(encode_joint_texts(texts))
+    similarity = pictures.similarity(encode_joint_texts(texts, head))
     if classes is not None:
         vectors = encode_minilm(texts)
         similarity = similarity + classes.similarity(vectors, vectors)
@@ -106,17 +108,17 @@ class SpanSummaries:
     probabilities: np.ndarray
     background: np.ndarray
 
-    def similarity(self, texts: Sequence[str]) -> np.ndarray:
+    def similarity(self, texts: Sequence[str], head: str) -> np.ndarray:
         """Similarity of each text with each span, (Q, N)."""
-        return np.asarray((self.part_similarity(texts) - self.background).max(2))
+        return np.asarray((self.part_similarity(texts, head) - self.background).max(2))
 
-    def part_similarity(self, texts: Sequence[str]) -> np.ndarray:
+    def part_similarity(self, texts: Sequence[str], head: str) -> np.ndarray:
         """Similarity of each text with each part, (Q, N, P), without the background."""
         num, num_parts = self.background.shape
         patches = self.patches.reshape(num * num_parts, -1, JOINT_SIZE)
-        pictures = PictureEvidence(self.pictures.reshape(-1, JOINT_SIZE), patches, pooling_temperature())
+        pictures = PictureEvidence(self.pictures.reshape(-1, JOINT_SIZE), patches, pooling_temperature(head))
         classes = class_evidence(np.repeat(self.probabilities, num_parts, axis=0), CLASS_WEIGHT_WITH_PICTURES)
-        return picture_similarity(pictures, classes, texts).reshape(-1, num, num_parts)
+        return picture_similarity(pictures, classes, texts, head).reshape(-1, num, num_parts)
 
     def to_bytes(self) -> list[bytes]:
         """Each span in half precision."""
@@ -214,7 +216,8 @@ class VideoNodes:
         if self.pictures is None:
             similarity = text_similarity(self.evidence, *self.engine.encode(texts))
         else:
-            similarity = picture_similarity(self.pictures, self._classes, texts) - self._background
+            head = self.engine.image_text_head
+            similarity = picture_similarity(self.pictures, self._classes, texts, head) - self._background
         prototypes = self.engine.prototypes
         return similarity if prototypes is None else similarity + self._learned_similarity(texts, prototypes)
 
@@ -249,14 +252,16 @@ class VideoNodes:
     def _background(self) -> np.ndarray:
         """Similarity of each node with any text, (T,)."""
         assert self.pictures is not None
-        return background_similarity(picture_similarity(self.pictures, self._classes, default_labels()))
+        head = self.engine.image_text_head
+        return background_similarity(picture_similarity(self.pictures, self._classes, default_labels(), head))
 
     @cached_property
     def pictures(self) -> PictureEvidence | None:
         """The pictures of the video in a space with words, or None."""
         if PICTURES not in self.source.features or not self.engine.uses_minilm:
             return None
-        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature())
+        temperature = pooling_temperature(self.engine.image_text_head)
+        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, temperature)
 
     @cached_property
     def evidence(self) -> list[Evidence]:
@@ -286,7 +291,7 @@ class VideoNodes:
         if self.pictures is None:
             similarity = self.engine.embed_queries(texts) @ unit_vectors(self.embed_spans(spans)).T
         else:
-            similarity = self.summarise_spans(spans).similarity(texts)
+            similarity = self.summarise_spans(spans).similarity(texts, self.engine.image_text_head)
         if self.engine.prototypes is not None:
             similarity = similarity + span_means(self._learned_similarity(texts, self.engine.prototypes), spans)
         return spans, similarity
@@ -369,7 +374,8 @@ class VideoNodes:
             _means(self._classes.probabilities, spans),
             np.zeros((len(spans), NUM_PARTS)),
         )
-        similarity = summaries.part_similarity([*default_labels(), *rich_labels()])
+        labels = [*default_labels(), *rich_labels()]
+        similarity = summaries.part_similarity(labels, self.engine.image_text_head)
         background = background_similarity(similarity.reshape(len(similarity), -1))
         return replace(summaries, background=background.reshape(len(spans), NUM_PARTS))
 

@@ -28,7 +28,7 @@ from tests.processes import run_hiero, start_python
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "small"
-    out = run_hiero("import-checkpoint", FIXTURES / "official_small.pth", folder).stdout
+    out = run_hiero("models", "import", FIXTURES / "official_small.pth", "-o", folder).stdout
     assert "egovlp features (24-d)" in out
     return folder
 
@@ -162,7 +162,7 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
             "wide.pt: features are 25 wide, expected 24",
         ),
         (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
-        (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
+        (["models", "import", "{tmp}/v.pt", "-o", "{tmp}/o"], "not a HiERO checkpoint"),
     ],
 )
 def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
@@ -270,7 +270,7 @@ def test_errors_of_a_disk_name_a_file(monkeypatch, capsys, tmp_path, name):
 
 def test_help_shows_examples():
     assert "hiero embed kitchen.pt" in run_hiero("embed", "--help").stdout
-    assert "import-checkpoint" in run_hiero("--help").stdout
+    assert "procedure" in run_hiero("--help").stdout
 
 
 # Videos

@@ -103,7 +103,7 @@ def test_the_model_sees_one_video(tmp_path):
     rows = np.random.default_rng(0).normal(0, 1, (60, 400)).astype(np.float32)
     for name, part in (("whole", rows), ("a", rows[:32]), ("b", rows[32:])):
         np.save(tmp_path / f"{name}.npy", part)
-    engine = load("hiero-k400", device="cpu", backbone="default")
+    engine = load("hiero-k400", device="cpu")
     whole = engine.read(tmp_path / "whole.npy")
     joined = engine.read([tmp_path / "a.npy", tmp_path / "b.npy"])
     np.testing.assert_allclose(joined.nodes, whole.nodes, atol=1e-3)
