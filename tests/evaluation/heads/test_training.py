@@ -19,18 +19,8 @@ from hiero.evaluation.heads.layers import mean_pool
 from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
 from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
 from hiero.evaluation.heads.training import HeadTraining, random_crop, span_positions, train_head
+from hiero.evaluation.heads.vslnet import VSLNetConfig
 from hiero.evaluation.results import Report
-<<<<<<< HEAD:tests/evaluation/heads/test_training.py
-=======
-from hiero.heads import token_embeddings
-from hiero.heads.clips import read_clips
-from hiero.heads.head import HeadConfig, TrainedHead, load_trained_head
-from hiero.heads.layers import mean_pool
-from hiero.heads.scoring import evaluate_probe, score_heads
-from hiero.heads.token_embeddings import TokenEmbeddings
-from hiero.heads.training import HeadTraining, random_crop, span_positions, train_head
-from hiero.heads.vslnet import VSLNetConfig
->>>>>>> wt-f:tests/heads/test_training.py
 from hiero.storage.files import save_tensors
 from hiero.training.loop import RunOptions, SilentDisplay
 from hiero.types import AnnotatedStep, Clock
