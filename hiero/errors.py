@@ -5,7 +5,7 @@ import re
 # User and password of an address, also one that pathlib has shortened (s3:/…). The secret keys of S3 contain slashes.
 # A number after a colon is a port, and "arn:" begins the name of a bucket.
 CREDENTIALS = re.compile(
-    r"([a-zA-Z][a-zA-Z0-9+.-]+:/{1,2})(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
+    r"(?<![a-zA-Z0-9+.-])([a-zA-Z0-9+.-]+:/{1,2})(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
 )
 
 
@@ -20,7 +20,7 @@ def hide_credentials(text: str) -> str:
 
 
 class InputError(ValueError):
-    """Input that cannot be used. The message names the file or argument and says what to do, without passwords."""
+    """Input that cannot be used. The message names the file or argument and says what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(hide_credentials(message))

@@ -367,7 +367,7 @@ def _describe(path: Path) -> str:
     """A few words about a file or folder; empty if nothing exists."""
     if path.is_dir():
         files = [file for file in path.rglob("*") if file.is_file()]
-        num_features = sum(file.suffix in FEATURE_SUFFIXES for file in files)
+        num_features = sum(file.suffix.lower() in FEATURE_SUFFIXES for file in files)
         num_tables = sum(file.suffix == ".csv" for file in files)
         kinds = [f"{num_features} feature files"] * bool(num_features) + [f"{num_tables} csv files"] * bool(num_tables)
         return ", ".join(kinds) or (f"{len(files)} files" if files else "")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hiero.config import ModelConfig
+from hiero.config import ModelConfig, check_text_encoder
 from hiero.errors import InputError
 from hiero.storage.checkpoints import dequantise
 from hiero.storage.files import ASSETS, load_arrays, parse_json
@@ -98,6 +98,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     try:
         extra = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = ModelConfig.from_dict(extra.pop("model"))
+        check_text_encoder(extra)
         networks = tuple(map(ModelConfig.from_dict, extra.pop("networks", ())))
         if str(name) == PERMISSIVE:
             extra[HEAD_KEY] = "permissive"
@@ -124,12 +125,10 @@ def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError(
-            f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub"
-        ) from None
+        raise InputError(f"{name}: no such model; to load from a hub, run: pip install huggingface_hub") from None
     options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
     try:
         files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]
         return Path(snapshot_download(str(name), allow_patterns=files, **options))
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: no such model folder, and the download from the hub failed ({error})") from error
+        raise InputError(f"{name}: no such model, and the download from the hub failed ({error})") from error

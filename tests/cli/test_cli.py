@@ -372,7 +372,7 @@ def test_tables_and_order(kitchen):
         (["label", "{v}"], "hiero steps VIDEO --labels"),
         (["steps", "{v}", "--split", "clips"], "hiero clips"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),
-        (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),
+        (["steps", "{v}", "--model", "/nowhere"], "no such model"),
     ],
 )
 def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):

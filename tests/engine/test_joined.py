@@ -87,7 +87,7 @@ def test_a_video_that_was_cut_is_the_uncut_one(tmp_path, cuts):
     np.testing.assert_array_equal(joined.nodes, whole.nodes)
     assert (joined.duration_s, joined.clock.spacing_s) == (whole.duration_s, whole.clock.spacing_s)
     assert joined.steps([3, 6]).levels == whole.steps([3, 6]).levels
-    np.testing.assert_array_equal(joined.spans, whole.spans)
+    np.testing.assert_array_equal(joined.sight.spans, whole.sight.spans)
     assert joined.is_joined
     assert not whole.is_joined
     starts_s = [0, *cuts]
@@ -200,8 +200,7 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     greys = [20 + 3 * i for i in range(60)]
     whole = write_video(tmp_path / "whole.mp4", greys)
     parts = [write_video(tmp_path / "GX010001.MP4", greys[:35]), write_video(tmp_path / "GX020001.MP4", greys[35:])]
-    engine = load("raw", device="cpu")
-    engine.backbones = ("i3d-k400",)
+    engine = load("i3d-k400", device="cpu")
     one, joined = engine.read(whole), engine.read(parts)
     assert joined.duration_s == pytest.approx(one.duration_s, abs=0.01) == pytest.approx(6.0, abs=0.01)
     assert [file.duration_s for file in joined.files] == pytest.approx([3.5, 2.5], abs=0.01)

@@ -65,7 +65,7 @@ def test_what_came_with_a_model_is_saved_with_it(tmp_path):
 
 def test_a_typo_is_not_looked_for_on_a_hub(tmp_path):
     for name in ("typo", str(tmp_path / "typo"), "tests/typo"):
-        with pytest.raises(InputError, match="no such model folder"):
+        with pytest.raises(InputError, match="no such model"):
             HiERO.from_pretrained(name)
 
 
@@ -120,6 +120,15 @@ def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
             lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
             "does not fit its config.json",
         ),
+        *(
+            (
+                lambda f, entry=entry: (f / "config.json").write_text(
+                    json.dumps({"model": CONFIG.to_dict(), "text_encoder": entry})
+                ),
+                r"config\.json: text_encoder",
+            )
+            for entry in (5, ["minilm"], {"name": 5}, {"heads": -1}, {"heads": "12"})
+        ),
         (
             lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
             "damaged or cut short",
@@ -159,7 +168,7 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
     assert Bare.from_pretrained(tmp_path / "again").config == CONFIG
     with pytest.raises(InputError, match="pip install huggingface_hub"):
         bare.push_to_hub("someone/x")
-    with pytest.raises(InputError, match="no such model folder"):
+    with pytest.raises(InputError, match="no such model"):
         Bare.from_pretrained("someone/x")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,4 +92,6 @@ def test_other_weights_take_the_place_of_the_first(folder, tmp_path, monkeypatch
         torch.nn.init.normal_(p, std=0.2)
     model.save_pretrained(path)
     weights.get("clip-vit-b32", source=path)
-    assert not torch.allclose(torch.from_numpy(before), torch.from_numpy(load("clip-vit-b32").read(video).nodes), atol=1e-3)
+    assert not torch.allclose(
+        torch.from_numpy(before), torch.from_numpy(load("clip-vit-b32").read(video).nodes), atol=1e-3
+    )
