@@ -363,10 +363,10 @@ def test_tables_and_order(kitchen):
         (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
         (["steps", "{v}", "-k", "0"], "-k must be at least 1"),
         (["steps", "{v}", "--export", "vtt"], "--export needs an output folder"),
-        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of vtt"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
         # before it is read
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of pieces, spectral"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of"),
         (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
         (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["label", "{v}"], "hiero steps VIDEO --labels"),

@@ -66,6 +66,13 @@ def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
         adapt(adapted, corrections, lambda path: adapted.read(path, cache=False), out)
 
 
+def test_an_adapted_model_keeps_its_head(files, tmp_path):
+    engine = hiero.load("hiero-k400-permissive", device="cpu")
+    adapt(engine, find_corrections(files), lambda path: engine.read(path, cache=False), tmp_path / "mine")
+    adapted = hiero.load(tmp_path / "mine", device="cpu")
+    assert (adapted.image_text_head, adapted.key) == ("permissive", engine.key)
+
+
 def test_a_learned_name_is_labelled_where_it_fits_best_not_where_the_cut_is(files):
     """The steps of a cut are a minute long; the learned step takes a third of that."""
     engine = hiero.load("hiero-k400", device="cpu")
