@@ -547,7 +547,7 @@ def test_the_commands(tmp_path, capsys):
     assert "0 problems" in capsys.readouterr().out
     with pytest.raises(InputError, match="name what to look for"):
         app(["search", folder], result_action="return_value")
-    with pytest.raises(InputError, match="raw features cannot be compared with texts"):
+    with pytest.raises(InputError, match="cannot be compared with texts"):
         app(["search", folder, "cut", "--model", "raw"], result_action="return_value")
 
 

@@ -48,7 +48,7 @@ def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
     (tmp_path / "bad.json").write_text('{"0": {"answer": 1}}')
     with pytest.raises(InputError, match="questions of EgoMCQ"):
         read_questions(tmp_path / "bad.json")
-    with pytest.raises(InputError, match="raw features have none"):
+    with pytest.raises(InputError, match="these features have none"):
         embed_clips(Engine(None, "raw", ("i3d-k400",)), store, [("a", 0.0, 1.0)], 4)
 
 

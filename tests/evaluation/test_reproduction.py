@@ -358,7 +358,7 @@ def test_commands_run_in_their_own_process(tmp_path, capfd, monkeypatch):
     assert running.run_hiero(["--version"], {}) == ""
     (tmp_path / "egovlp").mkdir()
     (tmp_path / "egovlp" / "egovlp.pth").touch()
-    assert running.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
+    assert running.run_hiero(["models", "get", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
 
 
 SAVES = """#!/bin/sh
