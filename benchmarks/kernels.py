@@ -36,6 +36,7 @@ class TorchAdam:
         for group in optimizer.param_groups:
             group.update(fused=True, capturable=True, foreach=False)
 
+    @torch.no_grad()
     def step(self) -> None:
         for parameter, copy in self.copied:
             parameter.grad = None if copy.grad is None else copy.grad.float()
