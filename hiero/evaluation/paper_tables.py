@@ -131,7 +131,7 @@ class PaperTables:
     def train_seeds(self, name: str) -> None:
         """Train missing seeds of a model, NAME-seed0 …, by its command in tables.toml."""
         command = training_command(name, self.data, self.models)
-        if command[1] == "import-checkpoint":  # nothing to train
+        if command[1:3] == ["models", "import"]:  # nothing to train
             return
         out = command.index("-o") + 1
         for seed in range(self.num_seeds):
@@ -154,7 +154,7 @@ class PaperTables:
         """The reports of all seeds of a run. Missing inputs are added to the result."""
         seeds = [Path(RAW)] if run["model"] == RAW else seed_folders(self.models, run["model"])
         if run["model"] == RAW and weights.find(text_tower(run)) is None:
-            result.wanted.append(f"the text tower of {text_tower(run)}: hiero weights get {text_tower(run)}")
+            result.wanted.append(f"the text tower of {text_tower(run)}: hiero models get {text_tower(run)}")
             return []
         needed = _needed(run, self.data, self.models).items()
         missing = [f"{path}: {source}" for path, source in needed if not path.exists()]
@@ -262,11 +262,9 @@ def run_arguments(run: Run, models: list[Path], data: Path) -> tuple[list[str], 
         needed[path] = definitions()["sources"][source].format(backbone=backbone, plain=plain)
     if run["eval"] == "head":
         return [*map(str, models), *files], needed
-    arguments = [*files, "--model", str(models[0])]
+    arguments = [*files, "--model", text_tower(run) if run["model"] == RAW else str(models[0])]
     if "context" in run:
         arguments += ["--context", str(run["context"])]
-    if run["model"] == RAW:
-        arguments += ["--backbone", text_tower(run)]
     if "protocol" in run:
         arguments += ["--protocol", run["protocol"]]
     return arguments, needed
@@ -349,11 +347,11 @@ def _needed(run: Run, data: Path, models: Path) -> dict[Path, str]:
     """Files and folders that a run reads, each with its source."""
     if run["model"] == RAW:
         name = text_tower(run)
-        needed = {weights.find(name) or home() / "weights" / name: f"hiero weights get {name}"}
+        needed = {weights.find(name) or home() / "weights" / name: f"hiero models get {name}"}
     else:
         folders = seed_folders(models, run["model"]) or [models / run["model"]]
         command = definitions()["models"][run["model"]]
-        address = f" (download the file from {RELEASED_CHECKPOINTS})" if "import-checkpoint" in command else ""
+        address = f" (download the file from {RELEASED_CHECKPOINTS})" if "models import" in command else ""
         needed = {folders[0]: command + address}
     needed |= run_arguments(run, [models / run["model"]], data)[1]
     return {path: name_folders(source, data, models) for path, source in needed.items()}

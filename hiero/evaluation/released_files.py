@@ -50,7 +50,7 @@ class ReleasedFiles:
         """The expected place of a released file, and where to get it."""
         kind, _, name = file.partition("/")
         if kind == "WEIGHTS":
-            return f"the text tower of {name}", f"hiero weights get {name}"
+            return f"the text tower of {name}", f"hiero models get {name}"
         known = next(known for known in definitions()["release"] if f"{name}/".startswith(f"{known}/"))
         place, source = definitions()["release"][known]
         text: str = definitions()["sources"][source]

@@ -226,7 +226,7 @@ def test_a_copy_that_made_room_is_brought_again_to_be_cut(run, server, tmp_path,
     monkeypatch.setattr("hiero.features.extractor.extract_features", lambda *_, **__: rows)
     monkeypatch.setattr("hiero.engine.engine.fetch_weights", lambda *_: None)
     monkeypatch.setattr("hiero.engine.engine.Engine._load_features", lambda self, path: VideoFeatures.load(path))
-    command = ("steps", address, "--model", "raw", "--backbone", "omnivore-b", "-k", 2)
+    command = ("steps", address, "--model", "omnivore-b", "-k", 2)
     code, _, err = run(*command)
     assert code == 0, err
     VideoSource.of(address).path.unlink()

@@ -44,7 +44,7 @@ def test_a_table_without_data_says_what_to_get(tmp_path):
         assert all(set(row.scores) == {"parameters (M)"} for row in ours)
         if name == "egoprocel-statistics":
             continue
-        assert any("hiero import-checkpoint" in line or "train" in line for line in result.wanted)
+        assert any("hiero models import" in line or "train" in line for line in result.wanted)
         assert any(str(tmp_path / "data") in line for line in result.wanted)
         told = [*result.wanted, *result.table.notes]
         assert not any(f" {folder}/" in line for line in told for folder in ("DATA", "MODELS"))
@@ -110,7 +110,7 @@ def test_a_table_runs_what_it_needs(tmp_path, capsys):
     assert ours == [f"HiERO (EgoVLP), {name}, ours" for name in ("K-Means (L2)", "K-Means (cosine)", "spectral")]
     assert ["--protocol release" in command for command in result.commands] == [False, True]
     assert result.commands[0].startswith("hiero eval goalstep-grounding")
-    assert result.wanted == ["the text tower of egovlp: hiero weights get egovlp"]  # for rows without a model
+    assert result.wanted == ["the text tower of egovlp: hiero models get egovlp"]  # for rows without a model
     folders = ["--data", str(data), "--models", str(models), "--runs", str(tmp_path / "runs")]
     app(["table", "clustering-grounding", *folders], result_action="return_value")
     assert f"{tmp_path / 'runs'}: 0 new reports, 2 from earlier runs" in capsys.readouterr().err
