@@ -173,6 +173,7 @@ assert not indexing.index_files(corpus, engine, files, engine.read, module.Index
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locks", ["with locks", "without locks"])
 @pytest.mark.parametrize("per_commit", [1, 4])
 def test_writers_at_a_time(tmp_path, locks, per_commit):

@@ -839,6 +839,7 @@ def test_what_can_be_opened(world, tmp_path):
     assert [entry.playable_files for entry in open_library([str(tmp_path)], engines).entries.values()] == [[]]
 
 
+@pytest.mark.slow
 def test_files_that_are_one_video(world, tmp_path):
     """Chapters: one entry, whose parts are played one by one; no client learns where they lie."""
     from tests.serve.conftest import write_scenes
@@ -871,6 +872,7 @@ def test_files_that_are_one_video(world, tmp_path):
     assert len(open_library([str(tmp_path)], world.engine, join=False).entries) == 2
 
 
+@pytest.mark.slow
 def test_the_api_is_what_its_document_says(library):
     """Every operation of the OpenAPI document with generated input: never a server error, always an
     answer that is documented.
