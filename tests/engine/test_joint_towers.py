@@ -62,6 +62,7 @@ def test_words_are_projected_as_released(checkpoint):
     torch.testing.assert_close(result, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
     with pytest.raises(InputError, match="hiero models get egovlp"):
         load("egovlp").read(video)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from examples.photographs import ABSENT, PHOTOGRAPHS
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.engine.summaries import SpanSummaries
 from tests.optional import skip_without
+
+pytestmark = pytest.mark.slow
 
 skip_without("skimage", "needs the photographs of scikit-image")
 

@@ -91,6 +91,7 @@ def test_seeds_of_heads_are_scored_together(tmp_path):
         tables_in(tmp_path, execute=run).make("grounding-supervised")
 
 
+@pytest.mark.slow
 def test_a_table_runs_what_it_needs(tmp_path, capsys):
     """From end to end: a model, features and questions in the folders that the table names, and a
     process for the run.

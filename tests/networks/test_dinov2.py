@@ -146,6 +146,7 @@ def test_the_8_bit_file_belongs_to_a_head(tmp_path, monkeypatch):
     assert sorted(int8_model(tmp_path, head) for head in heads) == [path.name.encode() for path in stored]
 
 
+@pytest.mark.slow
 def test_the_real_network_with_additions(tmp_path, monkeypatch):
     model = (weights_or_skip("dinov2-text") / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(model)

@@ -24,6 +24,8 @@ from tests.processes import run_hiero, start_hiero
 from tests.serve.conftest import write_scenes
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def start(*arguments):
     return wait_for_address(start_hiero("serve", *arguments, "--port", "0"))
@@ -69,7 +71,7 @@ def test_64_clients_at_once(served):
     answers = []
 
     def client(i):
-        path = [f"steps?k={2 + i % 5}", "similarity/0/0/0", "ask?q=tea", "file"][i % 4]
+        path = [f"steps?k={2 + i % 5}", "picture?t=1", "ask?q=tea", "file"][i % 4]
         answers.append(get(f"{served}api/videos/{id}/{path}")[0])
 
     threads = [threading.Thread(target=client, args=(i,)) for i in range(64)]
