@@ -203,6 +203,7 @@ def test_a_table_that_another_process_makes_just_now(tmp_path, engine):
     assert corpus.num_videos == 1
 
 
+@pytest.mark.slow
 def test_a_lock_of_a_killed_process_is_gone(corpus, engine, tmp_path):
     code = (
         "import sys, time; from hiero.corpus.table import write_lock\n"

@@ -143,6 +143,7 @@ def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
         video.label([" "])
 
 
+@pytest.mark.slow
 def test_ask_and_search_give_the_same_probability(minilm, home, features, tmp_path):
     """They used different numbers: 84 % in one and 33 % in the other, for the same step."""
     engine = load()

@@ -127,6 +127,7 @@ def test_a_graph_model_reads_videos_with_the_tower_it_was_made_for(checkpoint, v
     assert len(read.steps([3]).levels[0]) == 3
 
 
+@pytest.mark.slow
 def test_lavila_words(tmp_path, monkeypatch):
     new_home(tmp_path, monkeypatch, "clip-bpe")
     from tests.oracle.clip import text_tower

@@ -17,6 +17,7 @@ from hiero.types import Clock
 from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [0, 1, 4])
 def test_egomcq_is_what_one_question_at_a_time_gives(tmp_path, engine, store, context):
     questions = read_questions(write_questions(tmp_path / "egomcq.json", num=16))

@@ -91,6 +91,7 @@ def test_a_file_of_another_network_is_refused(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_network_on_both_paths():
     """torch computes what onnxruntime computes; with 8 bits, as a CPU runs it, nearly the same vectors."""
     folder = weights_or_skip("dinov2-text")

@@ -73,6 +73,7 @@ def test_features_are_those_of_single_precision(network, tmp_path, num_frames, s
     assert (actual - expected).abs().mean() < 0.05 * expected.abs().mean()
 
 
+@pytest.mark.slow
 def test_the_graph_is_stored_and_a_damaged_one_is_made_again(network, tmp_path):
     path, built = tmp_path / "i3d.onnx", []
 

@@ -51,7 +51,7 @@ def tea(library):
 
 def test_videos_and_their_steps(client, tea):
     assert {video["name"] for video in client.get("/api/videos").json()["videos"]} == {"tea", "bike", "new"}
-    assert client.get("/api/server").json()["model"] == "raw"
+    assert client.get("/api/server").json()["model"] == "egovlp"
     assert 0 < client.get("/api/server").json()["search_threshold"] < 1
     video = client.get(f"/api/videos/{tea}").json()
     assert (video["playable"], video["pictures"], video["truth"]) == (True, True, True)
@@ -474,7 +474,7 @@ def test_two_files_of_one_name(world, library, tmp_path):
 def test_a_corpus_of_another_model(world):
     from hiero.engine import load
 
-    with pytest.raises(InputError, match="indexed with the model raw, not"):
+    with pytest.raises(InputError, match="egovlp"):
         open_library([str(world.root / "corpus")], load(world.root / "model", device="cpu"))
 
 

@@ -67,7 +67,7 @@ def test_weight_decay_spares_vectors():
         ({"behaviour": Behaviour(mixed_threads=True)}, SPACING_S, "as the release does"),
         ({"sample_points": 16}, SPACING_S, "sample_points=32"),
         ({"num_threads": 17}, SPACING_S, "num_threads <= 16"),
-        ({"operator": "mean-neighbours"}, SPACING_S, "not operator mean-neighbours; use TrainStep"),
+        ({"operator": "mean-neighbours"}, SPACING_S, "mean-neighbours"),
     ],
 )
 def test_what_cannot_be_captured_says_so(monkeypatch, changes, spacing_s, message):

@@ -60,6 +60,7 @@ def test_it_learns(collection, tmp_path):
     assert list(tmp_path.glob("events.out.*"))
 
 
+@pytest.mark.slow
 def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_path):
     messages: list[str] = []
     config = collection.config(epochs=1, model={"operator": "mean-neighbours"})
