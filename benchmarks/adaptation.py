@@ -118,10 +118,12 @@ def score_similarity(
     best = span_means(similarity, spans).argmax(0)
     labels = float(np.mean([texts[i] == step.text for i, step in zip(best, steps, strict=True)]))
     rows = [texts.index(step.text) for step in steps]
-    ranked = rank_spans(similarity[rows], video.spans, video.clock.spacing_s, num=1, temperature=video.temperature)
-    predicted = [video.spans[i].astype(float) for i, _ in ranked]
+    ranked = rank_spans(
+        similarity[rows], video.sight.spans, video.clock.spacing_s, num=1, temperature=video.sight.temperature
+    )
+    predicted = [video.sight.spans[i].astype(float) for i, _ in ranked]
     level = video.steps(labels=[]).levels[-1]
-    cut = video.level_spans(level)
+    cut = video.sight.level_spans(level)
     named: list[tuple[float, float, str]] = []
     for (start, end), i in zip(cut.tolist(), span_means(similarity, cut).argmax(0), strict=True):
         if named and named[-1][2] == texts[i]:
@@ -185,12 +187,14 @@ def score_engine(
     for name in score:
         video = base_video(data, folder, name)
         video.engine.prototypes = None
-        similarity = video.cached_similarity(texts)
+        similarity = video.sight.cached_similarity(texts)
         if prototypes is not None:
             similarity = similarity.copy()
             names = {text: i for i, text in enumerate(prototypes.labels)}
             known = [(row, names[text]) for row, text in enumerate(texts) if text in names]
-            similarity[[row for row, _ in known]] += prototypes.similarity([i for _, i in known], video.views, weights)
+            similarity[[row for row, _ in known]] += prototypes.similarity(
+                [i for _, i in known], video.sight.views, weights
+            )
         rows.append(score_similarity(video, texts, data.steps(name), similarity))
     return np.mean(rows, axis=0).tolist()
 

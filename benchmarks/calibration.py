@@ -30,7 +30,6 @@ from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_f
 from benchmarks.words_score import CAPTIONS, bins, calibration_error, fit_logistic
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Video
-from hiero.engine.video_nodes import probable_steps
 from hiero.steps import calibration
 from hiero.steps.correspondence import correspondence
 from hiero.steps.grounding import same_moments
@@ -130,7 +129,7 @@ class StepValues:
 
     @classmethod
     def of(cls, video: Video, text: str) -> StepValues:
-        spans, similarity = video.step_similarity([text])
+        spans, similarity = video.sight.step_similarity([text])
         edges_s = np.array([[video.clock.edge_s(int(i)) for i in span] for span in spans[1:]])
         return cls(edges_s, similarity[0, 1:], float(similarity[0, 0]))
 
@@ -149,7 +148,7 @@ def judge_labels(samples: list[Sample]) -> Judged:
             continue
         video = sample.video
         level = video.steps(len(sample.spans), labels=[]).levels[-1]
-        similarity, spans = video.similarity(labels), video.level_spans(level)
+        similarity, spans = video.sight.similarity(labels), video.sight.level_spans(level)
         means = np.stack([similarity[:, start:end].mean(1) for start, end in spans])
         for row, step in enumerate(level):
             best = int(means[row].argmax())
@@ -170,7 +169,7 @@ def judge_like(samples: list[Sample]) -> Judged:
         half = [sample for sample in samples if sample.is_development == development]
         levels = [sample.video.steps(len(sample.spans), labels=[]).levels[-1] for sample in half]
         vectors = [
-            sample.video.embed_spans(sample.video.level_spans(level))
+            sample.video.sight.embed_spans(sample.video.sight.level_spans(level))
             for sample, level in zip(half, levels, strict=True)
         ]
         texts = [
@@ -228,7 +227,7 @@ def report_threshold(samples: list[Sample], rng: np.random.Generator) -> None:
         texts = sorted({text for *_, text in sample.spans})
         absent = sorted({text for other in samples for *_, text in other.spans} - set(texts))
         chosen = list(rng.choice(absent, min(len(texts), len(absent)), replace=False))
-        for text, row in zip(texts + chosen, probable_steps(sample.video, texts + chosen)[1], strict=True):
+        for text, row in zip(texts + chosen, sample.video.sight.probable_steps(texts + chosen)[1], strict=True):
             found.setdefault((sample.is_development, text in texts), []).append(row.max())
     print(f"\nANSWER_THRESHOLD = {ANSWER_THRESHOLD} (hiero/types.py); choose it by the columns of development")
     print("\n| threshold | development: shown kept | absent hidden | held out: shown kept | absent hidden |")

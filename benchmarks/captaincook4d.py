@@ -48,7 +48,8 @@ from benchmarks.captaincook4d_data import (
 )
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
-from hiero.engine.video_nodes import CLASS_TEMPERATURE, CLASS_WEIGHT, class_names
+from hiero.engine.evidence import CLASS_WEIGHT
+from hiero.engine.vocabulary import CLASS_TEMPERATURE, class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.features.stores import FeatureStore

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hiero import Clock
-from hiero.engine.video_nodes import class_names
+from hiero.engine.vocabulary import class_names
 from hiero.features.stores import pack
 from hiero.networks.text_encoders import encode_texts
 from hiero.steps.grounding import span_means

@@ -48,7 +48,7 @@ from benchmarks.training_variants import (
     write_pseudo_narrations,
 )
 from hiero import HiERO, embed_features, load_model
-from hiero.engine.video_nodes import class_names
+from hiero.engine.vocabulary import class_names
 from hiero.evaluation.metrics import grounding_recall, procedure_scores
 from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble

@@ -17,10 +17,9 @@ import torch
 
 from hiero.config import ModelConfig
 from hiero.engine import load
-from hiero.evaluation.egomcq import embed_clips, read_questions
+from hiero.evaluation.egomcq import context_window, embed_clips, read_questions
 from hiero.features.stores import FeatureStore, pack
 from hiero.model.hiero import HiERO
-from hiero.training.narrated_windows import context_window
 from hiero.types import Clock
 
 CLOCK = Clock(30.0, 16.0)

@@ -38,7 +38,8 @@ from benchmarks.words_score import auc, calibration_error, fit_logistic
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
 from hiero.engine.embedder import PICTURES
-from hiero.engine.video_nodes import CLASSES, class_names
+from hiero.engine.evidence import CLASSES
+from hiero.engine.vocabulary import class_names
 from hiero.features.video_features import VideoFeatures
 from hiero.networks import dinov2
 from hiero.steps.calibration import PRIOR_ODDS
@@ -222,9 +223,11 @@ def judge_names(
         texts = sorted({action.text for action in own if action.verb})
         random = np.random.default_rng([*name.encode()])
         parts = [sorted(random.choice(texts, num, replace=False)) for num in LIST_LENGTHS]
-        for labels in [*parts, texts] if is_given else [video.vocabulary]:
+        for labels in [*parts, texts] if is_given else [video.sight.vocabulary]:
             for level in video.steps(NUM_STEPS, labels=[]).levels:
-                best = video.name_similarity(video.cached_similarity(labels), video.level_spans(level)).max(0)
+                best = video.sight.name_similarity(
+                    video.sight.cached_similarity(labels), video.sight.level_spans(level)
+                ).max(0)
                 named = video.likely_labels(level, labels if is_given else None, num=1)
                 for step, value, ((label, probability),) in zip(level, best, named, strict=True):
                     fits = [action for action in own if (action.text == label if is_given else is_named(action, label))]

@@ -31,7 +31,7 @@ import hiero
 from benchmarks import egtea
 from benchmarks.words_score import equal_parts, step_f1
 from hiero.engine import Engine, Video
-from hiero.engine.video_nodes import NODE_WEIGHT, PICTURE_WEIGHT
+from hiero.engine.evidence import NODE_WEIGHT, PICTURE_WEIGHT
 from hiero.model.ensemble import embed_features, load_model
 from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, centre_and_normalise, cut_steps
 
@@ -43,7 +43,7 @@ PARTS = ("dev", "valid")
 def features_of(video: Video) -> np.ndarray:
     """What the model reads, (T, 512)."""
     assert video.pictures is not None
-    return np.concatenate([video.pictures.pictures, video.pictures.patches.mean(1)], axis=1)
+    return np.concatenate([video.sight.pictures.pictures, video.sight.pictures.patches.mean(1)], axis=1)
 
 
 def prepare(work: Path) -> None:
@@ -100,7 +100,7 @@ def read_egtea(engine: Engine, work: Path, part: str) -> list[Sample]:
 def evidence(sample: Sample, model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Features to cut a video by."""
     video = sample.video
-    pictures = video.segmentation_features[:, video.nodes.shape[1] :]  # the shipped model's nodes come first
+    pictures = video.sight.segmentation_features[:, video.nodes.shape[1] :]  # the shipped model's nodes come first
     read = torch.from_numpy(features_of(video)).float()
     nodes = centre_and_normalise(embed_features(model, read, video.clock, [0])["projected0"].numpy(), MIN_NORM)
     both = {
@@ -108,7 +108,7 @@ def evidence(sample: Sample, model: torch.nn.Module) -> dict[str, np.ndarray]:
         for w in NODE_WEIGHTS
     }
     return {
-        f"hiero steps (nodes × {NODE_WEIGHT}, pictures × {PICTURE_WEIGHT})": video.segmentation_features,
+        f"hiero steps (nodes × {NODE_WEIGHT}, pictures × {PICTURE_WEIGHT})": video.sight.segmentation_features,
         "pictures alone": pictures,
         "new nodes alone": nodes,
         **both,

@@ -55,7 +55,7 @@ def read_recipes(source: Path, kind: str, model: str, part: str) -> dict[str, li
         for step in annotations[name]["steps"]:
             truth[round(step["start_s"]) : round(step["end_s"])] = step["step_id"]
         steps = VideoSteps(
-            name, video.duration_s, level, video.embed_spans(video.level_spans(level)), (None,) * len(level)
+            name, video.duration_s, level, video.sight.embed_spans(video.sight.level_spans(level)), (None,) * len(level)
         )
         out[annotations[name]["recipe"]].append(Recording(steps, truth, annotations[name]["steps"]))
     return {recipe: recordings for recipe, recordings in out.items() if len(recordings) >= MIN_RECORDINGS}

@@ -57,7 +57,7 @@ def label_parts(similarity: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, 
 
 
 def cut(video: Video) -> np.ndarray:
-    return video.level_spans(video.steps(labels=[]).levels[-1])
+    return video.sight.level_spans(video.steps(labels=[]).levels[-1])
 
 
 DETECTORS: dict[str, Callable[[Video, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]] = {
@@ -65,7 +65,9 @@ DETECTORS: dict[str, Callable[[Video, np.ndarray], tuple[np.ndarray, np.ndarray,
     "TW-FINCH": lambda video, similarity: label_parts(
         similarity, label_runs(tw_finch(video.nodes, NUM_THREADS), MIN_NODES)
     ),
-    "best spans of each label": lambda video, similarity: detect_labels(similarity, video.spans, video.clock.spacing_s),
+    "best spans of each label": lambda video, similarity: detect_labels(
+        similarity, video.sight.spans, video.clock.spacing_s
+    ),
 }
 
 
@@ -84,7 +86,7 @@ def labels_table(folds: Folds, args: argparse.Namespace) -> None:
                 spans = np.array([[step.start_s, step.end_s] for step in steps])
                 numbers = np.array([texts.index(step.text) for step in steps])
                 truth.append(Detections(spans, num_labels + numbers, np.zeros(len(steps))))
-                similarity = video.similarity(texts)
+                similarity = video.sight.similarity(texts)
                 for way, detect in DETECTORS.items():
                     spans, labels, scores = detect(video, similarity)
                     found[way].append(Detections(spans.astype(float), num_labels + labels, scores))

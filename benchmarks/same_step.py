@@ -88,7 +88,13 @@ def read_annotated(engine: Engine, features: Tensor, name: str, entry: dict) -> 
     spans, texts = np.array(list(zip(starts, ends, strict=True))), [step["text"] for step in steps]
     positions = spans.mean(1) / len(video.nodes)
     return Recording(
-        name, entry["recipe"], video.embed_spans(spans), positions, texts, list(enumerate(texts)), middles_s(steps)
+        name,
+        entry["recipe"],
+        video.sight.embed_spans(spans),
+        positions,
+        texts,
+        list(enumerate(texts)),
+        middles_s(steps),
     )
 
 

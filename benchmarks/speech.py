@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine import speech_evidence as speech_evidence
-from hiero.engine.speech_evidence import SpeechEvidence, speech_probability
+from hiero.engine import speech as speech_evidence
+from hiero.engine.speech import SpeechEvidence, speech_probability
 from hiero.engine.transcripts import Transcript
 from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration

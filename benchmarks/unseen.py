@@ -40,7 +40,6 @@ from benchmarks.same_step import retrieval_scores
 from hiero import embed_features, load, load_model
 from hiero.corpus.adaptation import learn_from_videos
 from hiero.engine import Engine, Video
-from hiero.engine.video_nodes import average_features
 from hiero.evaluation.metrics import interval_iou
 from hiero.features.stores import FeatureStore
 from hiero.features.video_features import VideoFeatures
@@ -116,9 +115,9 @@ class Folds:
     def _step_vectors(self, fold: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The model's vectors of the annotated steps, and means of the backbone's features."""
         video = self.video(fold, name)
-        features = average_features(video, self.spans(name))
+        features = video.sight.average_features(self.spans(name))
         assert features is not None
-        return video.embed_spans(self.spans(name)), features
+        return video.sight.embed_spans(self.spans(name)), features
 
 
 def bootstrap(values: np.ndarray, owners: Sequence[str]) -> np.ndarray:
@@ -243,8 +242,8 @@ def name_steps(video: Video, level: Sequence[Step], texts: list[str], compete: b
     """The best text for each step, as `hiero label` chooses it."""
     if compete:
         return [best[0][0] for best in video.likely_labels(level, texts, num=1)]
-    similarity = video.similarity(texts)
-    return [texts[similarity[:, start:end].mean(1).argmax()] for start, end in video.level_spans(level)]
+    similarity = video.sight.similarity(texts)
+    return [texts[similarity[:, start:end].mean(1).argmax()] for start, end in video.sight.level_spans(level)]
 
 
 def score_names(video: Video, truth: list[AnnotatedStep], texts: list[str], compete: bool) -> list[float]:
@@ -324,7 +323,7 @@ def order_table(folds: Folds) -> None:
         for part, name in [(p, name) for p in PARTS for name in parts[p]]:
             video, steps = folds.video(fold, name), folds.steps(name)
             truth = np.array([[step.start_s, step.end_s] for step in steps])
-            similarity = video.similarity([step.text for step in steps])
+            similarity = video.sight.similarity([step.text for step in steps])
             owners[part] += [name] * len(steps)
             for method in methods:
                 if method == "equal parts":

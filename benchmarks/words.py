@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import words_texts
 from benchmarks.words_score import score
-from hiero.engine.video_nodes import class_names, default_labels, rich_labels
+from hiero.engine.vocabulary import class_names, default_labels, rich_labels
 from hiero.networks import joint_text
 from hiero.networks.minilm import LABEL_VECTORS, MiniLMEncoder
 from hiero.networks.vector_cache import text_digest

@@ -94,7 +94,7 @@ def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[flo
     numbers = _number_steps(case)
     truth = case.labels()
     num = len(set(truth[truth > 0].tolist()))
-    pieces = clustering.pieces(case.video.segmentation_features, num, length_prior=case.video.length_prior)
+    pieces = clustering.pieces(case.video.sight.segmentation_features, num, length_prior=case.video.sight.length_prior)
     rows = {
         "truth": truth,
         "raw, spectral": _match_to_truth(cluster(case.features, num, "spectral"), truth),

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
@@ -286,6 +286,17 @@ class TrainConfig(RunConfig):
     """Length of a random vector added to the unit vector of each narration in training."""
     window_s: float = 300.0
     """Length of the training windows in seconds."""
+
+
+def check_text_encoder(document: Mapping[str, Any]) -> None:
+    """Raise InputError if the entry `text_encoder` of a model's config.json is not a description of an encoder."""
+    entry = document.get("text_encoder") or {}
+    is_entry = isinstance(entry, dict) and all(
+        isinstance(entry.get(name), str | None) for name in ("name", "kind", "file")
+    )
+    heads = (entry.get("heads") or 1) if is_entry else 0
+    if not isinstance(heads, int) or heads < 1:
+        raise InputError(f"text_encoder must have a name, a kind, a file and a number of heads, got {str(entry)[:80]}")
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def hide_credentials(text: str) -> str:
 
 
 class InputError(ValueError):
-    """Input that cannot be used. The message names the file or argument and says what to do, without passwords."""
+    """Input that cannot be used. The message names the file or argument and says what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(hide_credentials(message))

@@ -229,6 +229,9 @@ class Step:
         """Whether a person gave or imported its name. A step that was only moved keeps the name of the model."""
         return self.label is not None and self.origin != "model" and self.probability is None
 
+    def without_name(self) -> Step:
+        return replace(self, label=None, probability=None)
+
     @property
     def shown_label(self) -> str | None:
         """Its name as people read it: with a question mark if it is a guess."""

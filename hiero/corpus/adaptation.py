@@ -73,7 +73,7 @@ def annotated_corrections(videos: Mapping[str, VideoSource], annotations: Path) 
 def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -> StepPrototypes:
     """Learn prototypes of the named steps of videos."""
     corrected = [
-        CorrectedVideo(video.views, [step for step in steps if step.start_s < video.duration_s], video.clock)
+        CorrectedVideo(video.sight.views, [step for step in steps if step.start_s < video.duration_s], video.clock)
         for video, steps in videos
     ]
     return learn_prototypes([video for video in corrected if video.steps])

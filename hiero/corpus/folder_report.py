@@ -87,9 +87,9 @@ def select_corrected(hierarchy: Hierarchy, level: int | None, duration_s: float)
 
 def describe_steps(name: str, video: Video, steps: Sequence[Step]) -> VideoSteps:
     """The steps of a video with their embeddings and pictures."""
-    spans = video.level_spans(steps)
+    spans = video.sight.level_spans(steps)
     pictures = tuple(video.source.thumbnail_of(step.start_s, step.end_s) for step in steps)
-    return VideoSteps(name, video.duration_s, tuple(steps), video.embed_spans(spans), pictures)
+    return VideoSteps(name, video.duration_s, tuple(steps), video.sight.embed_spans(spans), pictures)
 
 
 def build_report(

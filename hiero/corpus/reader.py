@@ -13,7 +13,7 @@ from hiero.corpus.rows import HIT_COLUMNS, Hit, IndexedVideo, StoredVideo, group
 from hiero.corpus.searching import StepQuery, find_same_steps, find_words, search_steps, step_filter
 from hiero.corpus.table import ALL_ROWS, STEPS, WHOLE_VIDEOS, CorpusTables, RowFilter, report_damage
 from hiero.engine import Embedder
-from hiero.engine.video_nodes import SpanSummaries
+from hiero.engine.summaries import SpanSummaries
 from hiero.errors import InputError
 from hiero.storage.locks import WAIT_S
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from hiero.corpus.table import VIDEO_LEVEL, vector_width
 from hiero.engine import Video
-from hiero.engine.video_nodes import average_features
 from hiero.errors import InputError
 from hiero.formats.transcripts import find_transcript
 from hiero.media.source import VideoSource
@@ -246,9 +245,9 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
 
     whole = Step("whole", 0.0, video.duration_s, 0)
     steps = [(VIDEO_LEVEL, whole), *((i, step) for i, level in enumerate(hierarchy.levels) for step in level)]
-    spans = [np.array([[0, len(video.nodes)]]), *(video.level_spans(level) for level in hierarchy.levels)]
-    summaries = None if video.pictures is None else video.summarise_spans(np.concatenate(spans)).to_bytes()
-    features = average_features(video, np.concatenate(spans))
+    spans = [np.array([[0, len(video.nodes)]]), *(video.sight.level_spans(level) for level in hierarchy.levels)]
+    summaries = video.sight.pack_summaries(np.concatenate(spans))
+    features = video.sight.average_features(np.concatenate(spans))
     thumbnails = [video.source.thumbnail_of(step.start_s, step.end_s) for _, step in steps]
     return pa.table(
         {
@@ -266,7 +265,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "summary": pa.array([None] * len(steps) if summaries is None else summaries, pa.binary()),
             "features": pa.array([None] * len(steps) if features is None else _to_bytes(features), pa.binary()),
             "about": [record.to_json(), *("" for _ in steps[1:])],
-            "vector": _vector_column(np.concatenate([video.embed_spans(level_spans) for level_spans in spans])),
+            "vector": _vector_column(np.concatenate([video.sight.embed_spans(level_spans) for level_spans in spans])),
         }
     )
 

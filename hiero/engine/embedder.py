@@ -62,6 +62,11 @@ class Embedder:
     precision: Precision = "auto"
     batch_size: int | None = None
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether features are used as they are, without a model."""
+        return self.folder is None
+
     @cached_property
     def model(self) -> HiERO | HieroEnsemble | None:
         """The network, loaded on first use; None for raw features."""

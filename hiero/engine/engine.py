@@ -17,6 +17,7 @@ import numpy as np
 
 from hiero.devices import choose_device
 from hiero.engine.embedder import CLIP, PICTURES, Embedder
+from hiero.engine.evidence import open_sight
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
@@ -399,7 +400,7 @@ class Engine(Embedder):
         kept = None if self.folder is None else features
         if content is None:
             nodes = self._embed_nodes(features, clock).astype(np.float32)
-            return Video(self, path, clock, source.duration_s, nodes, source, kept)
+            return Video(self, path, clock, open_sight(self, clock, nodes, source, kept))
         clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
         settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
@@ -413,9 +414,12 @@ class Engine(Embedder):
         def store_spans(spans: np.ndarray) -> None:
             store_cached(functools.partial(save_arrays, file, {"nodes": half, "spans": spans}))
 
-        # The file may have changed by then, but nodes and spans belong to the content that was read.
-        keep = store_spans if content.is_unchanged else None
-        return Video(self, path, clock, source.duration_s, half.astype(np.float32), source, kept, spans, keep)
+        sight = open_sight(self, clock, half.astype(np.float32), source, kept)
+        if spans is not None:
+            sight.spans = spans
+        elif content.is_unchanged:  # it may change later, but nodes and spans belong to the content that was read
+            sight.store_spans = store_spans
+        return Video(self, path, clock, sight)
 
     def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
         """Unit vectors in half precision, as in the cache."""

@@ -65,6 +65,6 @@ class OpenVideos:
 
 def _num_bytes(video: Video) -> int:
     """Approximate memory used by an open video."""
-    arrays = {id(rows): rows for rows in (*video.source.features.values(), video.features) if rows is not None}
+    arrays = {id(rows): rows for rows in (*video.source.features.values(), video.sight.features) if rows is not None}
     num_feature_bytes = sum(rows.nbytes for rows in arrays.values())
     return video.nodes.nbytes + num_feature_bytes + sum(map(len, video.source.thumbnails))

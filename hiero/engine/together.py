@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hiero.engine.video import Video
-from hiero.engine.video_nodes import average_features
 from hiero.errors import InputError
 from hiero.steps.correspondence import centre_steps, join_features
 from hiero.steps.hierarchy import default_step_counts
@@ -27,7 +26,7 @@ def steps_together(
     counts = [num_steps or default_step_counts(video.duration_s, len(video.nodes))[-1] for video in videos]
     found = [video.steps([num], labels=labels) for video, num in zip(videos, counts, strict=True)]
     levels = [hierarchy.levels[0] for hierarchy in found]
-    vectors = _describe(videos, [video.level_spans(level) for video, level in zip(videos, levels, strict=True)])
+    vectors = _describe(videos, [video.sight.level_spans(level) for video, level in zip(videos, levels, strict=True)])
     places = [
         np.array([(step.start_s + step.end_s) / 2 / video.duration_s for step in level])
         for video, level in zip(videos, levels, strict=True)
@@ -46,13 +45,11 @@ def steps_together(
 
 def _describe(videos: Sequence[Video], spans: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Centred vectors of the steps of each video, joined with the backbone's features if all videos have them."""
-    if len({video.pictures is not None for video in videos}) > 1:
-        raise InputError(
-            "videos cannot be compared with feature files of another backbone; give only videos or only features"
-        )
-    own = [video.embed_spans(rows) for video, rows in zip(videos, spans, strict=True)]
-    features = [average_features(video, rows) for video, rows in zip(videos, spans, strict=True)]
+    own = [video.sight.embed_spans(rows) for video, rows in zip(videos, spans, strict=True)]
+    features = [video.sight.average_features(rows) for video, rows in zip(videos, spans, strict=True)]
     kept = [rows for rows in features if rows is not None]
+    if 0 < len(kept) < len(videos):
+        raise InputError("videos cannot be compared with feature files of another network; give one kind only")
     if len({rows.shape[1] for rows in kept}) == 1 and len(kept) == len(videos):
         return [join_features(*pair) for pair in zip(own, kept, strict=True)]
     return [centre_steps(rows) for rows in own]

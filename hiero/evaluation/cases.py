@@ -70,12 +70,12 @@ class Case:
     @cached_property
     def class_evidence(self) -> list[Evidence]:
         """Evidence from named classes of the backbone, without the graph."""
-        return [part for part in self.video.evidence if not isinstance(part, NodeEvidence)]
+        return [part for part in self.video.sight.parts if not isinstance(part, NodeEvidence)]
 
     @cached_property
     def node_evidence(self) -> list[Evidence]:
         """Evidence from the nodes of the model."""
-        return [part for part in self.video.evidence if isinstance(part, NodeEvidence)]
+        return [part for part in self.video.sight.parts if isinstance(part, NodeEvidence)]
 
     @cached_property
     def projected(self) -> np.ndarray:
@@ -124,7 +124,7 @@ class Case:
             case "deep level":
                 return self.deep_nodes
             case "segmentation features":
-                return self.video.segmentation_features
+                return self.video.sight.segmentation_features
         return self.video.engine.enrich(self.features, self.video.clock, 0)
 
     def labels(self) -> np.ndarray:

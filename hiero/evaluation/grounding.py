@@ -156,7 +156,7 @@ def find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndar
 def _find_candidates(case: Case, method: Method, options: EvalOptions) -> np.ndarray:
     num_nodes, spacing_s = len(case.video.nodes), case.video.clock.spacing_s
     if method.candidates == "spans":
-        return case.video.spans
+        return case.video.sight.spans
     if method.candidates == "windows":
         windows = set()
         for length_s in LENGTHS_S:
@@ -178,7 +178,7 @@ def compare_texts(
     case: Case, methods: Sequence[Method], texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions
 ) -> Iterator[tuple[Method, np.ndarray | None]]:
     """For each method, the similarity of each text with each node (Q, T), or None without evidence."""
-    parts = {"none": [], "all": case.video.evidence, "model": case.node_evidence, "class names": case.class_evidence}
+    parts = {"none": [], "all": case.video.sight.parts, "model": case.node_evidence, "class names": case.class_evidence}
     similarities: dict[tuple[int, ...], np.ndarray] = {}  # by the ids of the evidence, which methods share
     for method in methods:
         evidence = parts[method.evidence]

@@ -59,7 +59,9 @@ def _cut(case: Case) -> CutRecording:
     used = truth > 0
     texts = list(dict.fromkeys(case.texts))
     num = len(set(truth[used].tolist()))
-    spans = label_runs(pieces(case.vectors("segmentation features")[used], num, length_prior=case.video.length_prior))
+    spans = label_runs(
+        pieces(case.vectors("segmentation features")[used], num, length_prior=case.video.sight.length_prior)
+    )
     means = [span_means(rows[used].T.astype(np.float64), spans).T for rows in (case.video.nodes, case.features)]
     return CutRecording(texts, truth[used], spans, join_features(*means))
 

@@ -228,5 +228,5 @@ def _describe(path: Path) -> str:
     if path.is_file():
         return f"{path.stat().st_size / 1e6:.1f} MB"
     files = [file for file in path.rglob("*") if file.is_file()]
-    num_features = sum(file.suffix in FEATURE_SUFFIXES for file in files)
+    num_features = sum(file.suffix.lower() in FEATURE_SUFFIXES for file in files)
     return format_count(num_features, "feature file") if num_features else format_count(len(files), "file")

@@ -97,7 +97,7 @@ def _score(
     truth = truth[used]
     num = num_clusters or len(set(truth[truth > 0].tolist()))
     if source == "segmentation features":
-        labels = pieces(case.vectors(source)[used], num, length_prior=case.video.length_prior)
+        labels = pieces(case.vectors(source)[used], num, length_prior=case.video.sight.length_prior)
     elif remove_background:
         labels = cluster(case.vectors(source)[used], num, algorithm, kappa=KAPPA, random_state=options.random_state)
     else:
@@ -144,7 +144,7 @@ def _detect(
             by_method.append(None)
             continue
         if method.candidates == "spans":
-            spans, labels, scores = detect_labels(similarity, case.video.spans, case.video.clock.spacing_s)
+            spans, labels, scores = detect_labels(similarity, case.video.sight.spans, case.video.clock.spacing_s)
             by_method.append(Detections(case.to_seconds(spans), labels, scores))
             continue
         if method.candidates == "windows":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hiero.config import ModelConfig
+from hiero.config import ModelConfig, check_text_encoder
 from hiero.errors import InputError
 from hiero.storage.checkpoints import dequantise
 from hiero.storage.files import ASSETS, load_arrays, parse_json
@@ -87,6 +87,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     try:
         extra = parse_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = ModelConfig.from_dict(extra.pop("model"))
+        check_text_encoder(extra)
         networks = tuple(map(ModelConfig.from_dict, extra.pop("networks", ())))
     except InputError as error:
         raise InputError(f"{folder / CONFIG_FILE}: {error}") from error

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hiero.config import TextConfig
+from hiero.config import TextConfig, check_text_encoder
 from hiero.errors import InputError
 from hiero.networks.minilm import MINILM_KEY, tokenize, word_pieces
 from hiero.networks.text_towers import (
@@ -318,4 +318,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     document = read_json(folder / "config.json")
     if not isinstance(document, dict):
         raise InputError(f"{folder / 'config.json'}: expected a JSON object")
+    try:
+        check_text_encoder(document)
+    except InputError as error:
+        raise InputError(f"{folder / 'config.json'}: {error}") from error
     return document

@@ -116,7 +116,7 @@ class TextCache:
             if self.file.is_file():
                 with closing(sqlite3.connect(self.file, timeout=WAIT_S)) as database, database:
                     return action(database)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 cannot decode some messages about damage
             # A missing table is not damage: another process may be creating it.
             if not isinstance(error, sqlite3.OperationalError) or "column" in str(error):
                 # The journal goes first: it would damage another database.

@@ -20,7 +20,6 @@ from hiero.corpus.table import is_corpus
 from hiero.engine import Engine, Video, engine_for
 from hiero.engine.open_videos import OpenVideos
 from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
-from hiero.engine.video import find_answers
 from hiero.errors import BusyError, InputError
 from hiero.formats.annotations import annotations_to_dicts
 from hiero.formats.hiero_json import mark_origins, parse_hierarchy
@@ -215,7 +214,7 @@ class Library:
     def ask(self, entry: Entry, video: Video, query: str, num: int) -> Answer:
         """Find a text in an open video, also in the names that people gave to its steps."""
         edits = self.edits.read(entry)
-        return find_answers(video, None if edits is None else edits.hierarchy, [query], num)[0]
+        return video.answer(None if edits is None else edits.hierarchy, [query], num)[0]
 
     def save_edits(self, entry: Entry, document: Any, video: Video, expected: Versions, user: str = "") -> SavedSteps:
         """Save steps as a person edited them, also in the corpus."""

@@ -98,6 +98,8 @@ class StepPrototypes:
         `lengths` are the steps' shares of the video. A piece of a step, if they are not `whole`, takes
         up the name by its length.
         """
+        if not self.labels:
+            return similarity
         numbers = self._find(texts)
         limits = np.where(numbers >= 0, self.max_repeats[numbers], np.inf)
         use = np.ones_like(similarity)
@@ -196,6 +198,9 @@ class StepPrototypes:
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise InputError(f"{folder / ARRAYS_FILE}: not step prototypes ({error}); run hiero adapt again") from error
         return cls(labels, num_steps, means, readouts, positions, max_repeats)
+
+
+NOTHING_LEARNED = StepPrototypes((), np.zeros(0, int), {}, {}, np.zeros((0, 3)), np.zeros(0, int))
 
 
 def _select_arrays(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

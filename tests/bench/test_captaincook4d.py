@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.captaincook4d import main
-from hiero.engine.video_nodes import class_names
+from hiero.engine.vocabulary import class_names
 from hiero.formats.annotations import read_annotations
 from hiero.networks.minilm import MINILM_KEY, MINILM_SIZE
 from hiero.networks.vector_cache import TextCache

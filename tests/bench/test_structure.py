@@ -50,7 +50,7 @@ def test_remote_uses_and_parameters(tmp_path):
     kernel = "import triton\n@triton.jit\ndef k(a, b, c, d, e, f, g, h): ...\n"
     folder = write_package(
         tmp_path,
-        **{"sources/__init__": "", "sources/remote": "", "use": use, "wide": wide, "kernel": kernel},
+        **{"media/__init__": "", "media/remote": "", "use": use, "wide": wide, "kernel": kernel},
         **{"cli/videos": "def steps(): ...\n"},
     )
     rows = measure(read_package(folder))

@@ -12,7 +12,7 @@ from hiero.cli import app, main
 from hiero.cli.ask import rank_across_videos, split_queries
 from hiero.cli.inputs import find_inputs
 from hiero.cli.options import VideoOptions
-from hiero.engine.video_nodes import class_names
+from hiero.engine.vocabulary import class_names
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.types import Answer, Match
@@ -235,7 +235,7 @@ def kitchen(tmp_path):
 
 
 def test_ask_and_label_over_a_folder(run, kitchen, tmp_path, monkeypatch):
-    monkeypatch.setattr("hiero.engine.video.MIN_LABEL_PROBABILITY", 0.0)
+    monkeypatch.setattr("hiero.engine.evidence.MIN_LABEL_PROBABILITY", 0.0)
     code, out, err = run("ask", kitchen, "peel a potato", "--json", "-n", 2, "--hz", 1)
     document = json.loads(out)
     assert code == 0, err

@@ -69,7 +69,7 @@ def test_index_search_and_several_writers(server, files):
     assert [record.video for record in again.videos()] == sorted(files)
     assert not again.check()
     video = engine.read(files["v2"])
-    (best,) = again.search(video.embed_spans(np.array([[0, 60]]))[0], 1, videos=["v2"])
+    (best,) = again.search(video.sight.embed_spans(np.array([[0, 60]]))[0], 1, videos=["v2"])
     assert best.video == "v2"
 
 

@@ -63,14 +63,14 @@ NODES = {
 @pytest.mark.parametrize("damage", NODES)
 def test_nodes_that_do_not_fit_are_made_again(home, feature_file, damage):
     video = load("raw").read(feature_file)
-    nodes, spans = video.nodes, video.spans
+    nodes, spans = video.nodes, video.sight.spans
     file = only_file(home / "cache" / "nodes")
     whole = load_arrays(file)
     assert set(whole) == {"nodes", "spans"}
     save_arrays(file, NODES[damage](whole))
     again = load("raw").read(feature_file)
     assert np.array_equal(again.nodes, nodes)
-    assert np.array_equal(again.spans, spans)
+    assert np.array_equal(again.sight.spans, spans)
     again.steps([3])
     assert all(np.array_equal(whole[name], array) for name, array in load_arrays(file).items())
 
@@ -80,9 +80,9 @@ def test_spans_are_found_with_the_first_question_and_kept(home, feature_file, mo
     video = load("raw").read(feature_file)
     file = only_file(home / "cache" / "nodes")
     assert set(load_arrays(file)) == {"nodes"}
-    spans = load("raw").read(feature_file).spans
-    monkeypatch.setattr("hiero.engine.video_nodes.candidate_spans", lambda *_: pytest.fail("found again"))
-    assert np.array_equal(load("raw").read(feature_file).spans, spans)
+    spans = load("raw").read(feature_file).sight.spans
+    monkeypatch.setattr("hiero.engine.evidence.candidate_spans", lambda *_: pytest.fail("found again"))
+    assert np.array_equal(load("raw").read(feature_file).sight.spans, spans)
     assert np.array_equal(load_arrays(file)["nodes"].astype(np.float32), video.nodes)
 
 
@@ -174,7 +174,7 @@ def test_what_was_read_of_a_file_that_changes_is_not_kept(home, tmp_path, monkey
     monkeypatch.setattr(module, "read_feature_array", change_meanwhile)
     with pytest.warns(UserWarning, match="changed while it was read, so the result is not cached"):
         video = load("raw").read(path)
-    assert len(video.spans)
+    assert len(video.sight.spans)
     assert not (home / "cache" / "nodes").exists()
     assert not (home / "cache" / "features").exists()
     monkeypatch.setattr(module, "read_feature_array", original)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiero.engine import load
-from hiero.engine.video import _is_short_enough
+from hiero.engine.answers import _is_short_enough
 from hiero.errors import InputError
 from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
 from hiero.storage.cache import content_key
@@ -60,7 +60,7 @@ def test_steps_are_the_corrected_ones(kitchen, engine):
 
 
 def test_labels_replace_the_names_of_the_model_only(kitchen, engine, monkeypatch):
-    monkeypatch.setattr("hiero.engine.video.MIN_LABEL_PROBABILITY", 0.0)  # labels of noise are improbable
+    monkeypatch.setattr("hiero.engine.evidence.MIN_LABEL_PROBABILITY", 0.0)  # labels of noise are improbable
     write_edits(kitchen, None, corrected())
     named = engine.read(kitchen).steps(labels=["cut the onion"])
     assert labels_of(named) == ["cut the onion", NAME, "cut the onion"]
@@ -190,8 +190,8 @@ def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
 def test_answers_are_not_the_whole_video(engine, kitchen):
     """Belief that is spread evenly made the whole video the best answer."""
     video = engine.read(kitchen)
-    video.spans = np.array([[0, 70], [0, 120], [70, 120]])
-    video.similarity = lambda texts: np.zeros((len(texts), 120))
+    video.sight.spans = np.array([[0, 70], [0, 120], [70, 120]])
+    video.sight.similarity = lambda texts: np.zeros((len(texts), 120))
     (answer,) = video.ask("cook")
     assert [(match.start_s, match.end_s) for match in answer.matches] == [(0.0, 70.0), (70.0, 120.0)]
     assert answer.matches[0].probability == pytest.approx(answer.probability)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,9 @@ from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import engine as module
-from hiero.engine import engine_for, load
-from hiero.engine import video as video_module
+from hiero.engine import engine_for, evidence, load
 from hiero.engine.html_report import write_report
-from hiero.engine.video_nodes import class_names, default_labels
+from hiero.engine.vocabulary import class_names, default_labels
 from hiero.errors import InputError
 from hiero.features.video_features import VideoFeatures
 from hiero.model.hiero import HiERO
@@ -127,12 +127,12 @@ def test_without_pictures_improbable_labels_are_not_shown_either(minilm, home, f
     (((_, probability),), *_) = video.likely_labels(video.steps([1], labels=[]).levels[0], ["rob a bank"], num=1)
     assert probability < MIN_LABEL_PROBABILITY
     assert [step.label for step in video.steps([1], labels=["rob a bank"])] == [None]
-    monkeypatch.setattr(video_module, "MIN_LABEL_PROBABILITY", probability)
+    monkeypatch.setattr(evidence, "MIN_LABEL_PROBABILITY", probability)
     assert [step.label for step in video.steps([1], labels="rob a bank")] == ["rob a bank"]
 
 
 def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
-    monkeypatch.setattr(video_module, "MIN_LABEL_PROBABILITY", 0.0)
+    monkeypatch.setattr(evidence, "MIN_LABEL_PROBABILITY", 0.0)
     video = load(backbone="default").read(features)
     steps = video.label(["washing dishes", "peeling potatoes", " ", "washing dishes"])
     assert {step.label for step in steps} <= {"washing dishes", "peeling potatoes"}
@@ -166,7 +166,7 @@ def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     monkeypatch.setattr(module.Engine, "embed_nodes", lambda *_, **__: pytest.fail("computed again"))
     again = load(backbone="default").read(features)
     assert np.array_equal(first.nodes, again.nodes)
-    assert np.array_equal(first.spans, again.spans)
+    assert np.array_equal(first.sight.spans, again.sight.spans)
     assert first.ask("make tea") == again.ask("make tea")
     copy = features.with_name("copy.npy")
     copy.write_bytes(features.read_bytes())
@@ -259,12 +259,12 @@ def test_lengths_of_steps_are_a_weaker_belief_for_a_trained_network_s_nodes(home
     from hiero.steps.segmentation import LENGTH_PRIOR, NODE_LENGTH_PRIOR, cut_steps
 
     video = load(backbone="default").read(features)
-    assert (video.length_prior, load("raw", backbone="default").read(features).length_prior) == (
+    assert (video.sight.length_prior, load("raw", backbone="default").read(features).sight.length_prior) == (
         NODE_LENGTH_PRIOR,
         LENGTH_PRIOR,
     )
     edges = [step.start_s for step in video.steps([5], labels=[]).levels[0]]
-    expected = cut_steps(video.segmentation_features, 5, min_nodes=2, length_prior=NODE_LENGTH_PRIOR)
+    expected = cut_steps(video.sight.segmentation_features, 5, min_nodes=2, length_prior=NODE_LENGTH_PRIOR)
     assert edges == pytest.approx([video.clock.spacing_s * edge for edge in expected[:-1]], abs=video.clock.spacing_s)
 
 
@@ -361,7 +361,7 @@ def test_a_video_as_an_object(minilm, home, features):
 
 def test_a_step_holds_every_node_that_it_touches():
     video = load("raw").read_array(np.eye(10, dtype=np.float32))
-    assert video.level_spans([Step("0", 3.6, 7.4, 0), Step("1", 7.4, 10.0, 0)]).tolist() == [[3, 8], [7, 10]]
+    assert video.sight.level_spans([Step("0", 3.6, 7.4, 0), Step("1", 7.4, 10.0, 0)]).tolist() == [[3, 8], [7, 10]]
 
 
 def test_the_engine_is_decided_before_a_file_is_read(tmp_path, monkeypatch):
@@ -389,10 +389,11 @@ def test_a_coarse_step_has_a_name_that_most_of_it_shares():
     fine = [step("2.0", 0, 7, "a"), step("2.1", 7, 12, "b"), step("2.2", 12, 16, "c"), step("2.3", 16, 20, None)]
     middle = [step("1.0", 0, 12, "a", ("2.0", "2.1")), step("1.1", 12, 20, "c", ("2.2", "2.3"))]
     coarse = [step("0.0", 0, 20, "a", ("1.0", "1.1"))]
-    levels = video_module._keep_common_names([coarse, middle, fine])
+    keep = partial(evidence.Pictures.common_names, None)
+    levels = keep([coarse, middle, fine])
     assert [[s.label for s in level] for level in levels] == [["a"], ["a", None], ["a", "b", "c", None]]
     assert levels[1][1].probability is None
     longer = [step("0.0", 0, 20, "c", ("1.0", "1.1"))]
-    assert video_module._keep_common_names([longer, middle, fine])[0][0].label is None
+    assert keep([longer, middle, fine])[0][0].label is None
     by_person = [step("0.0", 0, 20, "dinner", ("1.0", "1.1"), "person")]
-    assert video_module._keep_common_names([by_person, middle, fine])[0] == by_person
+    assert keep([by_person, middle, fine])[0] == by_person

@@ -87,7 +87,7 @@ def test_a_video_that_was_cut_is_the_uncut_one(tmp_path, cuts):
     np.testing.assert_array_equal(joined.nodes, whole.nodes)
     assert (joined.duration_s, joined.clock.spacing_s) == (whole.duration_s, whole.clock.spacing_s)
     assert joined.steps([3, 6]).levels == whole.steps([3, 6]).levels
-    np.testing.assert_array_equal(joined.spans, whole.spans)
+    np.testing.assert_array_equal(joined.sight.spans, whole.sight.spans)
     assert joined.is_joined
     assert not whole.is_joined
     starts_s = [0, *cuts]

@@ -9,7 +9,7 @@ import numpy as np
 from examples.photographs import ABSENT, PHOTOGRAPHS
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
-from hiero.engine.video_nodes import SpanSummaries
+from hiero.engine.summaries import SpanSummaries
 from tests.optional import skip_without
 
 skip_without("skimage", "needs the photographs of scikit-image")
@@ -58,7 +58,7 @@ def test_a_corpus_of_it(photographs, tmp_path):
 
 def test_summaries_survive_their_bytes(photographs):
     _, _, video = photographs
-    summaries = video.summarise_spans(np.array([[0, 6], [6, 7]]))
+    summaries = video.sight.summaries.find(np.array([[0, 6], [6, 7]]))
     again = SpanSummaries.from_bytes(summaries.to_bytes())
     np.testing.assert_allclose(
         again.similarity(["a cat", "coffee"]), summaries.similarity(["a cat", "coffee"]), atol=0.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiero.engine.video_nodes import SpanSummaries, SummaryCache
+from hiero.engine.summaries import SpanSummaries, SummaryCache
 
 
 class CountingSummaries:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.engine import speech_evidence as speech_evidence
-from hiero.engine.speech_evidence import (
+from hiero.engine import speech as speech_evidence
+from hiero.engine.speech import (
     SILENCE,
     SpeechEvidence,
     join_evidence,

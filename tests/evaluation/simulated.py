@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hiero.config import ModelConfig
-from hiero.engine.video_nodes import class_names
+from hiero.engine.vocabulary import class_names
 from hiero.evaluation.cases import EvalOptions
 from hiero.model.hiero import HiERO
 from hiero.networks.minilm import MINILM_KEY

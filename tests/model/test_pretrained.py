@@ -120,6 +120,15 @@ def test_a_hub_id_is_fetched_by_the_hub_client(model, tmp_path, monkeypatch):
             lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
             "does not fit its config.json",
         ),
+        *(
+            (
+                lambda f, entry=entry: (f / "config.json").write_text(
+                    json.dumps({"model": CONFIG.to_dict(), "text_encoder": entry})
+                ),
+                r"config\.json: text_encoder",
+            )
+            for entry in (5, ["minilm"], {"name": 5}, {"heads": -1}, {"heads": "12"})
+        ),
         (
             lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
             "damaged or cut short",

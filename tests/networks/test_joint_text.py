@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.words_networks import TextNetwork, load_additions
-from hiero.engine.video_nodes import class_names, default_labels, rich_labels
+from hiero.engine.vocabulary import class_names, default_labels, rich_labels
 from hiero.errors import InputError
 from hiero.networks import joint_text
 from hiero.networks.dinov2 import TwoLayers

@@ -57,6 +57,7 @@ DAMAGE = {
     "empty": lambda file: file.write_bytes(b""),
     "half zero": lambda file: file.write_bytes(file.read_bytes()[:4096] + bytes(file.stat().st_size - 4096)),
     "no table": lambda file: execute(file, "DROP TABLE vectors"),
+    "a schema that is no text": lambda file: file.write_bytes(file.read_bytes().replace(b"ROWID", b"ROWI\xd0")),
     "another table": lambda file: execute(file, "DROP TABLE vectors", "CREATE TABLE vectors (a, b)"),
     "not null": lambda file: execute(
         file, "DROP TABLE vectors", "CREATE TABLE vectors (digest, checksum, vector, more NOT NULL)"

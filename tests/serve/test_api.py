@@ -100,12 +100,9 @@ def test_what_is_said(client, tea, world):
         file.unlink()
 
 
-def test_pictures_tiles_and_the_file_itself(client, tea, world):
+def test_pictures_and_the_file_itself(client, tea, world):
     picture = client.get(f"/api/videos/{tea}/picture", params={"t": 8})
     assert picture.headers["content-type"] == "image/jpeg"
-    tile = client.get(f"/api/videos/{tea}/similarity/0/0/0")
-    size = int(tile.headers["x-rows"])
-    assert len(tile.content) == size * int(tile.headers["x-columns"])
     whole = (world.root / "tea.mp4").read_bytes()
     assert client.get(f"/api/videos/{tea}/file").content == whole
     part = client.get(f"/api/videos/{tea}/file", headers={"Range": "bytes=10-29"})
@@ -413,7 +410,7 @@ def test_a_video_is_added_to_the_corpus_only_on_request(client, library, world):
 def test_only_a_job_reads_a_video(client, library):
     """Whoever looks at a video that was not read is told so, at once; it is not read by ten clients at a time."""
     new = library.find_by_name("new").id
-    for path in ("steps", "ask?q=tea", "similarity/0/0/0", "export/csv"):
+    for path in ("steps", "ask?q=tea", "export/csv"):
         assert client.get(f"/api/videos/{new}/{path}").status_code == 409
     assert client.post(f"/api/videos/{new}/label", json={"labels": ["a"]}).status_code == 409
 
@@ -593,8 +590,6 @@ def test_large_and_malformed_requests(client, tea):
     assert client.get(f"/api/videos/{tea}/ask").status_code == 422
     assert client.get(f"/api/videos/{tea}/steps?k=0").status_code == 400
     assert client.get(f"/api/videos/{tea}/steps?k=1;drop").status_code == 422
-    assert client.get(f"/api/videos/{tea}/similarity/99/0/0").status_code == 400
-    assert client.get(f"/api/videos/{tea}/similarity/0/1/0").status_code == 404
     assert client.get(f"/api/videos/{tea}/picture?t=nan").status_code == 422
     assert client.post(f"/api/videos/{tea}/label", json={"labels": []}).status_code == 400
     assert client.post(f"/api/videos/{tea}/label", json={"labels": ["x"] * 2001}).status_code == 400
@@ -641,7 +636,7 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
         assert client.get(f"/api/videos/{tea}/steps?k=9").status_code == 200  # few steps do not wait for many
         slow += [pool.submit(client.get, f"/api/videos/{tea}/steps?k={2 + i % 4}") for i in range(5)]
         assert begun.acquire(timeout=PATIENCE_S)
-        for path in ("ask?q=tea", "picture?t=1", "similarity/0/0/0", "steps?k=9", ""):  # k=9 is in memory
+        for path in ("ask?q=tea", "picture?t=1", "steps?k=9", ""):  # k=9 is in memory
             assert client.get(f"/api/videos/{tea}/{path}".rstrip("/")).status_code == 200
         assert not any(future.done() for future in slow)
         gate.set()

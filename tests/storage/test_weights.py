@@ -8,6 +8,7 @@ import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -185,6 +186,20 @@ def test_passwords_of_an_index_are_used_and_not_shown(index, monkeypatch):
     with pytest.raises(InputError) as caught:
         weights.get("toy")
     assert "s3cret" not in str(caught.value)
+
+
+def test_an_archive_that_unpacks_to_more_than_expected_is_refused(index):
+    index["archive"] = make_archive("tar.gz", content=bytes(weights.MIN_LIMIT_BYTES + 1))
+    with pytest.raises(InputError, match="larger than"):
+        weights.get("toy")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+@pytest.mark.parametrize("archive", ["", "toy-1.0.tar.gz"])
+def test_a_device_is_not_copied(index, monkeypatch, archive):
+    register(monkeypatch, archive)
+    with pytest.raises(InputError, match="/dev/zero"):
+        weights.get("toy", source=Path("/dev/zero"))
 
 
 def test_another_content_is_refused(index):

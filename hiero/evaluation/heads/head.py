@@ -61,9 +61,9 @@ def load_trained_head(folder: Path, device: str = "cpu") -> TrainedHead:
         network = config.build_network()
         network.load_state_dict(load_tensors(folder / WEIGHTS_FILE))
         clock = Clock(**document["clock"])
+        labels, trained_on = list(document.get("labels", ())), frozenset(document.get("clips", ()))
     except FileNotFoundError as error:
         raise InputError(f"{folder}: not the folder of a head ({Path(error.filename).name} is missing)") from None
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"{folder}: not the folder of a head ({error})") from error
-    labels, trained_on = document.get("labels", []), frozenset(document.get("clips", []))
     return TrainedHead(network.to(device).eval(), labels, clock, config, trained_on)

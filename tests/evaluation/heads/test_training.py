@@ -14,11 +14,12 @@ from hiero.cli import app
 from hiero.errors import InputError
 from hiero.evaluation.heads import token_embeddings
 from hiero.evaluation.heads.clips import read_clips
-from hiero.evaluation.heads.head import TrainedHead, load_trained_head
+from hiero.evaluation.heads.head import HeadConfig, TrainedHead, load_trained_head
 from hiero.evaluation.heads.layers import mean_pool
 from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
 from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
 from hiero.evaluation.heads.training import HeadTraining, random_crop, span_positions, train_head
+from hiero.evaluation.heads.vslnet import VSLNetConfig
 from hiero.evaluation.results import Report
 from hiero.storage.files import save_tensors
 from hiero.training.loop import RunOptions, SilentDisplay
@@ -160,6 +161,15 @@ def test_validation_keeps_the_best(data, tmp_path):
 
 def run(arguments):
     app(["head", *map(str, arguments)], result_action="return_value")
+
+
+def test_a_head_with_impossible_clips_is_refused(tmp_path):
+    config = HeadConfig(vslnet=VSLNetConfig(4, 4, hidden_size=8, num_heads=1))
+    save_tensors(tmp_path / "model.safetensors", config.build_network().state_dict())
+    document = {"head": config.to_dict(), "clock": {"fps": 1.0, "stride": 1.0}, "clips": 7}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=str(tmp_path)):
+        load_trained_head(tmp_path)
 
 
 def test_the_commands(data, tmp_path):

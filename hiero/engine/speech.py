@@ -26,7 +26,7 @@ from hiero.networks.minilm import MINILM_SIZE, encode_minilm
 from hiero.steps import calibration
 from hiero.steps.grounding import score_spans
 from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, RestsOn, Step, Utterance
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, Match, RestsOn, Step, Utterance
 from hiero.vectors import unit_vectors
 
 MAX_WINDOW = 3  # utterances in a window
@@ -91,6 +91,31 @@ class SpeechEvidence:
         # argmax returns the first of equal windows, which is the shortest.
         cosines = self.vectors[inside] @ encode_minilm([text])[0]
         return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
+
+
+class ComparedSpeech:
+    """A transcript compared with queries."""
+
+    def __init__(self, speech: SpeechEvidence, queries: Sequence[str], spacing_s: float) -> None:
+        self.speech, self.queries, self.spacing_s = speech, queries, spacing_s
+        self.similarity = speech.similarity(queries)
+        self.spans = speech.spans
+        self.similarities = ((self.similarity, SPEECH_TEMPERATURE),)
+
+    def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        spoken = speech_probability(self.similarity, spans, self.spacing_s)
+        return spoken, spoken
+
+    def certain(self, spans: np.ndarray) -> np.ndarray:
+        return np.zeros((len(self.queries), len(spans)), dtype=bool)
+
+    def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:
+        """Say whether a match was seen or heard, and quote the words."""
+        # `speech_probability` is lower for long spans, but words in a part of a span are evidence for all of it.
+        spoken = calibration.spoken(self.similarity[query][span[0] : span[1]].max())
+        rests_on = strongest_evidence(shown[0], float(spoken))
+        quote = None if rests_on == "pictures" else self.speech.quote(self.queries[query], span)
+        return replace(match, rests_on=rests_on, quote=quote)
 
 
 def shorten_quote(text: str) -> str:
