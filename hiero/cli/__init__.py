@@ -86,6 +86,7 @@ MOVED = {
     ("table",): "hiero reproduce DATA TABLE",
     ("data",): "hiero reproduce DATA --check",
     ("corpus", "repair"): "hiero index VIDEO --to CORPUS",
+    ("steps", "--method", "pieces"): "hiero steps VIDEO --method contiguous",
     ("steps", "--split"): "hiero clips VIDEO -o FOLDER",
     ("steps", "--together"): "hiero procedure VIDEO VIDEO",
     ("reproduce", "--only"): "hiero reproduce DATA TABLE TABLE",

@@ -100,7 +100,7 @@ def print_moments(columns: Sequence[str], rows: Sequence[Cells], title: str | No
     `style` of a row applies to all its cells.
     """
     shown = [column for column in columns if any(column in row for row in rows)]
-    table = plain_table(*shown, right=("from", "to", "thread", "sure"))
+    table = plain_table(*shown, right=("from", "to", "thread", "probability"))
     for row in rows:
         table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
     results_console(title).print(table)
@@ -110,7 +110,7 @@ def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -
     """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
     cells: Cells = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
     if moment.probability is not None:
-        cells["sure"] = format_percent(moment.probability)
+        cells["probability"] = format_percent(moment.probability)
     if len(files) > 1:
         file, start_s = locate_moment(files, moment)
         cells["in file"] = f"{Path(file.path).name} {format_time(start_s)}"

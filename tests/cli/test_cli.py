@@ -366,7 +366,7 @@ def test_tables_and_order(kitchen):
         (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of vtt"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
         # before it is read
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of pieces, spectral"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of contiguous, spectral"),
         (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
         (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["label", "{v}"], "hiero steps VIDEO --labels"),

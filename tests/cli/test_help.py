@@ -33,6 +33,7 @@ def test_every_command_is_listed_in_its_group():
         ("table mcq", "hiero reproduce DATA TABLE"),
         ("data check data/", "hiero reproduce DATA --check"),
         ("steps tea.mp4 --split 0", "hiero clips"),
+        ("steps tea.mp4 --method pieces", "--method contiguous"),
     ],
 )
 def test_an_earlier_spelling_names_the_new_one(old, new, monkeypatch, capsys):
