@@ -1,4 +1,4 @@
-"""One training step at paper size: the edge-list oracle against ours, plain and captured, in one run.
+"""One training step at paper size: the method on edge lists against ours, plain and captured, in one run.
 
 python -m benchmarks.step                 # on the CPU in float32, and on the GPU if there is one
 python -m benchmarks.step --device cuda   # only the GPU: bf16, compiled and captured; memory at batch 64
@@ -13,6 +13,7 @@ import time
 
 import torch
 
+from examples.hiero_in_150_lines import Level, decode, encode
 from hiero.config import LossConfig, ModelConfig
 from hiero.model.hiero import HiERO
 from hiero.model.losses import Losses
@@ -21,7 +22,6 @@ from hiero.training.captured_step import CapturedStep
 from hiero.training.narrated_windows import TrainingBatch
 from hiero.training.step import Objective, TrainStep, make_adam, parameter_groups
 from tests.oracle import losses as oracle_losses
-from tests.oracle.edgelist import EdgeListHiERO
 
 SPACING_S = 16 / 30
 TARGET_MS = {8: 5.0, 64: 2.5}  # per 8 windows on an H200
@@ -50,24 +50,24 @@ class EdgeListObjective(Objective):
         batch, length = x.mask.shape
         video = torch.arange(batch, device=x.features.device).repeat_interleave(length)
 
-        def cut(features, video, level):  # type: ignore[no-untyped-def]
-            padded = features.detach().view(batch, -1, features.shape[1])
-            return cut_threads(
-                padded, torch.ones(padded.shape[:2], dtype=torch.bool, device=padded.device), self.model.config
-            ).flatten()
+        def cut(features, config):  # type: ignore[no-untyped-def]
+            mask = torch.ones(1, len(features), dtype=torch.bool, device=features.device)
+            return cut_threads(features.detach()[None], mask, config)[0]
 
-        levels = EdgeListHiERO(self.model, cut, fast_pool=True)(x.features.flatten(0, 1), x.times.flatten(), video)
+        weights, config = dict(self.model.named_parameters()), self.model.config
+        nodes = Level(x.features.flatten(0, 1), x.times.flatten(), video)
+        levels = decode(weights, config, encode(weights, config, nodes), cut)
         text_video = torch.arange(batch, device=video.device).repeat_interleave(x.texts.shape[1])
         texts = self.model.text_head(x.texts.flatten(0, 1))
         # the release projects all levels
-        projected = self.model.video_head(torch.cat([level["x"] for level in levels]))
+        projected = self.model.video_head(torch.cat([level.x for level in levels]))
         alignment = oracle_losses.alignment(
-            projected[: len(video)], levels[0]["time"], video, texts, x.text_times.flatten(), text_video, self.losses
+            projected[: len(video)], levels[0].time_s, video, texts, x.text_times.flatten(), text_video, self.losses
         )
         cut_levels = levels[1:]
-        joined = {name: torch.cat([level[name] for level in cut_levels]) for name in ("x", "video", "thread")}
-        depth = torch.cat([torch.full_like(level["video"], i) for i, level in enumerate(cut_levels)])
-        threads = oracle_losses.threads(joined["x"], joined["video"], depth, joined["thread"], self.losses.temperature)
+        nodes = Level(*(torch.cat(parts) for parts in zip(*cut_levels, strict=True)))
+        depth = torch.cat([torch.full_like(level.video, i) for i, level in enumerate(cut_levels)])
+        threads = oracle_losses.threads(nodes.x, nodes.video, depth, nodes.thread, self.losses.temperature)
         return Losses(alignment, threads, alignment + threads)
 
 

@@ -13,7 +13,7 @@ that which the eigenvalues suggest), the mean over three cuts, and the true acti
 that come out:
 
     activities  clusters, as many as recordings: share of nodes in the right one
-    steps       F1 of clusters, as many as steps, that may come back; and of as many contiguous pieces, which may not
+    steps       F1 of clusters, as many as steps, that may come back; and of as many contiguous steps, which may not
     words       is the best span of a step's text inside that step?
 
 Printed are means over sequences, and how each differs from no threads, with a 95 % interval
@@ -55,7 +55,7 @@ from hiero.training.from_files import TrainOptions, train_from_files
 
 TURN_S = 60  # of one recording, before the next goes on
 MAX_S = 900  # of each recording
-MEASURES = ("activities", "steps F1", "pieces F1", "words")
+MEASURES = ("activities", "steps F1", "contiguous F1", "words")
 NUM_DRAWS = 2000
 SOFT_NUMBERS = (2, 4, 8)
 MODES = (
@@ -153,7 +153,7 @@ def score(nodes: np.ndarray, queries: np.ndarray | None, labels: np.ndarray, act
     used = labels > 0
     num = len(set(labels[used].tolist()))
     come_back, contiguous = (
-        procedure_scores(cluster(nodes[used], num, method), labels[used]).f1 for method in ("spectral", "pieces")
+        procedure_scores(cluster(nodes[used], num, method), labels[used]).f1 for method in ("spectral", "contiguous")
     )
     accuracy = matched_accuracy(cluster(nodes, int(activities.max()) + 1, "spectral"), activities)
     if queries is None:

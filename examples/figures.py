@@ -94,12 +94,14 @@ def timeline_figure(case: Case, labels: bool = False, frames: Sequence[tuple[flo
     numbers = _number_steps(case)
     truth = case.labels()
     num = len(set(truth[truth > 0].tolist()))
-    pieces = clustering.pieces(case.video.sight.segmentation_features, num, length_prior=case.video.sight.length_prior)
+    contiguous = clustering.contiguous(
+        case.video.sight.segmentation_features, num, length_prior=case.video.sight.length_prior
+    )
     rows = {
         "truth": truth,
         "raw, spectral": _match_to_truth(cluster(case.features, num, "spectral"), truth),
         "HiERO, spectral": _match_to_truth(cluster(case.video.nodes, num, "spectral"), truth),
-        "HiERO": _match_to_truth(pieces, truth),
+        "HiERO": _match_to_truth(contiguous, truth),
     }
     if labels:
         labelled = np.zeros(len(truth), dtype=int)

@@ -7,7 +7,7 @@ not a model of kitchens; its settings, all in `WorldConfig`, decide what can be 
 
 - The feature of a segment is the sum of the appearance of its action (`look`), that of its place
   (`place`), a slow drift (`drift`, like light and camera) and `noise`. All four are lengths of
-  random directions in feature space; noise and drift are drawn anew for each session.
+  random directions in feature space; noise and drift are drawn again for each session.
 - *Confounders.* With fewer places than steps, steps of different function share a place. A share of the actions
   (`shared_actions`: washing, reaching, waiting) looks the same in every step, so that only what
   happens around them tells the step. With `shared_actions` 0 and one place a step, a single segment

@@ -30,7 +30,6 @@ from hiero.cli import (
     reproduce,
     serve,
     steps,
-    tables,
     training,
 )
 from hiero.cli.console import log
@@ -62,7 +61,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
         extraction.extract,
         cache.app,
     ),
-    "Benchmarks": (evaluation.app, reproduce.reproduce, tables.table, tables.app),
+    "Benchmarks": (evaluation.app, reproduce.reproduce),
     "Server": (serve.app, doctor.doctor),
 }
 for group_number, (title, commands) in enumerate(GROUPS.items()):
@@ -84,9 +83,13 @@ MOVED: dict[tuple[str, ...], str] = {
     ("figure",): "python -m examples.figures",
     ("watch",): "hiero steps RECORDING",
     ("push-steps",): "hiero steps VIDEO -o OUT --export labelstudio",
+    ("table",): "hiero reproduce DATA TABLE",
+    ("data",): "hiero reproduce DATA --check",
     ("corpus", "repair"): "hiero index VIDEO --to CORPUS",
+    ("steps", "--method", "pieces"): "hiero steps VIDEO --method contiguous",
     ("steps", "--split"): "hiero clips VIDEO -o FOLDER",
     ("steps", "--together"): "hiero procedure VIDEO VIDEO",
+    ("reproduce", "--only"): "hiero reproduce DATA TABLE TABLE",
     ("ask", "--reel"): 'hiero clips VIDEO "cut the onion" -o best.mp4',
     ("backbones",): "hiero models",
     ("weights", "get"): "hiero models get NAME",

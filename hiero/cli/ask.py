@@ -185,4 +185,4 @@ def _print_matches(matches: Sequence[tuple[str, Match]], files: Mapping[str, Seq
         {**moment_cells(match, files[name]), **({"video": name} if name else {}), **speech_cells(match, "words")}
         for name, match in matches
     ]
-    print_moments(("from", "to", "sure", "video", "in file", "by", "words"), rows)
+    print_moments(("from", "to", "probability", "video", "in file", "by", "words"), rows)

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from hiero.evaluation.results import Table as ResultTable
 
 Cells: TypeAlias = "dict[str, str | Text]"  # cells of a row by column
+# Widths in characters: a table in a file or pipe, the column of methods, a score with its interval.
+FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
 MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
 
@@ -97,7 +100,7 @@ def print_moments(columns: Sequence[str], rows: Sequence[Cells], title: str | No
     `style` of a row applies to all its cells.
     """
     shown = [column for column in columns if any(column in row for row in rows)]
-    table = plain_table(*shown, right=("from", "to", "thread", "sure"))
+    table = plain_table(*shown, right=("from", "to", "thread", "probability"))
     for row in rows:
         table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
     results_console(title).print(table)
@@ -107,7 +110,7 @@ def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -
     """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
     cells: Cells = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
     if moment.probability is not None:
-        cells["sure"] = format_percent(moment.probability)
+        cells["probability"] = format_percent(moment.probability)
     if len(files) > 1:
         file, start_s = locate_moment(files, moment)
         cells["in file"] = f"{Path(file.path).name} {format_time(start_s)}"
@@ -122,6 +125,23 @@ def speech_cells(found: hiero.Hit | Match, title: str) -> Cells:
         return {}
     quote = "" if found.quote is None else f"“{printable(found.quote)}”"
     return {"by": Text(found.rests_on, style="cyan"), title: Text(quote, style="dim")}
+
+
+def print_table(table: ResultTable) -> None:
+    """Print a table of results, with intervals if the terminal is wide enough."""
+    from hiero.evaluation.results import format_cell
+
+    console = results_console(file_width=FILE_WIDTH)
+    console.print(f"\n{table.title}", style="bold")
+    drawn = plain_table("", *table.columns, right=table.columns)
+    is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
+    for row in table.rows:
+        drawn.add_row(row.method, *(format_cell(row, name, intervals=is_wide) for name in table.columns))
+    console.print(drawn)
+    if not is_wide and any(row.intervals for row in table.rows):
+        console.print("A wider terminal, or --json, also shows intervals.", style="dim")
+    for note in table.notes:
+        console.print(note)
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def index(
 
     def read(source: VideoSource) -> hiero.Video:
         video = options.read_video(source, engine)
-        announce_edits(video, "-k cuts the video anew" if settings.num_steps else "")
+        announce_edits(video, "-k cuts the video again" if settings.num_steps else "")
         return video
 
     def add(files: Mapping[str, VideoSource], progress: Callable[[str], None] = lambda _: None) -> IndexResult:
@@ -373,7 +373,7 @@ def check(corpus: str, /) -> None:
 
 def _print_hits(hits: list[hiero.Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
     """Print a table for each video, best first; `files` are those of videos that consist of several."""
-    columns = ["from", "to", "sure", "step", "in file"]
+    columns = ["from", "to", "probability", "step", "in file"]
     columns += ["by"] if any(hit.rests_on is not None for hit in hits) else []
     columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
     by_video: dict[str, list[Cells]] = {}

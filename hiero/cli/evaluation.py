@@ -11,8 +11,7 @@ from cyclopts import App, Group, Parameter
 
 import hiero
 from hiero.cli.console import log, progress_bar
-from hiero.cli.options import OPTIONS, Device, FeatureRate, check_at_least, parse_hz, parse_names
-from hiero.cli.tables import ReportOptions
+from hiero.cli.options import OPTIONS, Device, FeatureRate, ReportOptions, check_at_least, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo

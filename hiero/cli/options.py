@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 import hiero
-from hiero.cli.console import CollectionBars, log, reading_bars
+from hiero.cli.console import CollectionBars, echo, log, print_json, print_table, reading_bars
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
+    from hiero.evaluation.results import Report
     from hiero.media.source import VideoSource
 
 OPTIONS = Group("Options", sort_key=10)
+MAX_MISSING = 3  # number of videos without features that are named
 
 # `negative=""` means that there is no --no-FLAG, or no --empty-LIST.
 Flag = Annotated[bool, Parameter(negative="")]
@@ -168,6 +172,36 @@ class VideoOptions:
                 f"--transcript is for one video, got {num_videos}; put each transcript next to its video, such as "
                 "kitchen.srt for kitchen.mp4"
             )
+
+
+@Parameter(name="*", group=Group("Report options", sort_key=12))
+@dataclass(frozen=True)
+class ReportOptions:
+    """Output of a benchmark."""
+
+    json_: Json = False
+    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
+
+    def output(self, report: Report, num_tables: int | None = None) -> None:
+        """Write and print a report; at most `num_tables` tables are printed."""
+        report.command = shlex.join(["hiero", *sys.argv[1:]])
+        if self.out is not None:
+            report.save(self.out)
+            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
+        if self.json_:
+            print_json(report.to_dict())
+            return
+        log_missing(report.missing)
+        for table in report.tables[:num_tables]:
+            print_table(table)
+        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        echo(report.command)
+
+
+def log_missing(videos: list[str]) -> None:
+    """Name some of the videos without features, if there are any."""
+    if videos:
+        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
 
 
 def announce_edits(video: hiero.Video, unused_because: str = "") -> None:

@@ -1,18 +1,19 @@
-"""hiero reproduce: all tables of the paper from the files that the authors released."""
+"""hiero reproduce: the tables of the paper from released files and your own models."""
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cyclopts import Parameter
+
 import hiero
-from hiero.cli.console import log, make_console, plain_table, results_console
-from hiero.cli.options import Device, Out, Repeated, check_at_least
-from hiero.cli.tables import FILE_WIDTH
+from hiero.cli.console import echo, log, make_console, plain_table, print_json, print_table
+from hiero.cli.options import Device, Flag, Json, Out, check_at_least
 from hiero.errors import InputError
 from hiero.storage.files import write_text
 from hiero.storage.locks import hold_lock
@@ -21,85 +22,135 @@ from hiero.types import format_count, format_time
 if TYPE_CHECKING:
     from hiero.evaluation.reproduction import Reproduction
 
-CELL_WIDTH = 15  # characters of a cell with both numbers
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TableFormat:
+    """How tables are printed.
+
+    Parameters
+    ----------
+    markdown
+        Print Markdown.
+    latex
+        Print LaTeX (booktabs).
+    """
+
+    markdown: Flag = False
+    latex: Flag = False
+    json_: Json = False
+
+    def output(self, summary: dict[str, Any]) -> None:
+        """Print our numbers beside those of the paper, and the commands that produced them."""
+        from hiero.evaluation.paper_tables import as_table
+        from hiero.evaluation.results import as_latex, as_markdown
+
+        if self.json_:
+            print_json(summary)
+            return
+        for compared in summary["tables"]:
+            table, commands = as_table(compared), compared["runs"]
+            if self.latex:
+                echo("\n".join([as_latex(table), *(f"% {command}" for command in commands), ""]))
+            elif self.markdown:
+                echo("\n".join([as_markdown(table), *(f"\n`{command}`" for command in commands), ""]))
+            elif any(row["ours"] or row["failed"] for row in compared["rows"]):
+                print_table(table)
 
 
 def reproduce(
     data: Path,
     /,
-    *,
-    only: Repeated = None,
+    *tables: str,
     out: Out = Path("reproduced"),
+    models: Path | None = None,
     seeds: int = 1,
+    check: Flag = False,
     device: Device = "auto",
+    show: TableFormat = TableFormat(),
 ) -> None:
-    """Compute all tables of the paper from the files that the authors released.
+    """Compute the tables of the paper, with our numbers beside the published ones.
 
-    It names missing files, computes the rows that do not need them, and writes summary.html and summary.json.
-    Run it again to continue.
+    It says which files are there, which are missing and where to get them, computes the rows that do not
+    need the missing ones, and writes summary.html and summary.json. Run it again to continue.
 
     **Examples**
 
-    * `hiero reproduce HiERO/`
-    * `hiero reproduce HiERO/ --only mcq --only egoprocel --device cuda`
+    * `hiero reproduce HiERO/ --check`
+    * `hiero reproduce HiERO/ --device cuda`
+    * `hiero reproduce HiERO/ mcq grounding --models models/ --latex`
 
     Parameters
     ----------
     data
-        Folder with these files, laid out as in the authors' repository.
-    only
-        Compute only this table, such as mcq or egoprocel. Repeatable.
+        Folder with the released files, laid out as in the authors' repository or as in docs/benchmarks.md.
+    tables
+        Compute only these tables. Defaults to all that need no models except released ones and heads.
     out
         Output folder for models, reports and the summary.
+    models
+        Folder with your own model folders, used instead of released or trained ones. NAME-seed0,
+        NAME-seed1 … are averaged.
     seeds
-        Heads to train for each supervised row (8 in the paper); 0 leaves out these tables.
+        Models to train for each row that needs it (8 in the paper); 0 trains none.
+    check
+        Only say what is there and what is missing.
     """
+    from hiero.evaluation.paper_tables import default_tables, table_names
     from hiero.evaluation.released_files import ReleasedFiles
-    from hiero.evaluation.reproduction import Reproduction, reproducible_tables
+    from hiero.evaluation.reproduction import Reproduction
 
     check_at_least("--seeds", seeds, 0)
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; give the folder that holds the released files")
-    names = reproducible_tables(seeds > 0)
-    if unknown := [name for name in only or [] if name not in names]:
-        raise InputError(f"--only {unknown[0]}: no such table; choose from {', '.join(names)}")
-    tables = [name for name in names if not only or name in only]
+    if unknown := [name for name in tables if name not in table_names()]:
+        raise InputError(f"{unknown[0]}: no such table; choose from {', '.join(table_names())}")
+    files = ReleasedFiles(data, out, seeds, models)
+    if check:
+        survey = Reproduction(files).survey(tables or table_names())
+        if show.json_:
+            print_json(survey)
+        else:
+            print_survey(survey)
+        return
+    names = tables or tuple(default_tables(seeds > 0))
     with hold_lock(out / ".lock", str(out), wait_s=0):
-        reproduction = Reproduction(ReleasedFiles(data, out, seeds), device)
-        print_plan(reproduction, tables)
-        run_jobs(reproduction, tables)
-    summary = write_summary(reproduction, tables)
-    print_summary(summary)
+        reproduction = Reproduction(files, device)
+        survey = reproduction.survey(names)
+        print_survey(survey, stderr=True)
+        if not any(count["ready"] for count in survey["tables"].values()):
+            raise InputError(f"{data}: no table can be computed; add the missing files that are listed above")
+        run_jobs(reproduction, names)
+        summary = write_summary(reproduction, names)
+    show.output(summary)
     log(f"{out / 'summary.html'} and summary.json: {format_count(len(summary['tables']), 'table')}")
     if any(row["failed"] for table in summary["tables"] for row in table["rows"]):
         sys.exit(1)
 
 
-def print_plan(reproduction: Reproduction, tables: list[str]) -> None:
-    """Print which rows of each table can be computed, and which files the others need."""
-    from hiero.evaluation.paper_tables import definitions, own_rows
+def print_survey(survey: dict[str, Any], *, stderr: bool = False) -> None:
+    """Print how many rows of each table can be computed, and which files are there or missing."""
+    from hiero.evaluation.paper_tables import definitions
 
-    plan = plain_table("table", "", "can be computed")
-    missing: dict[str, dict[str, list[str]]] = {}  # tables by place, by source
-    for name in tables:
-        files = [reproduction.missing(row) for row in own_rows(name)]
-        for place, source in map(reproduction.files.describe, dict.fromkeys(itertools.chain(*files))):
-            missing.setdefault(source, {}).setdefault(place, []).append(name)
-        num_ready = sum(not of_row for of_row in files)
-        plan.add_row(name, definitions()["tables"][name]["title"], f"{num_ready} of {format_count(len(files), 'row')}")
-    make_console(stderr=True, highlight=False, markup=False, emoji=False).print(plan)
+    console = make_console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    counts = plain_table("table", "", "can be computed")
+    for name, count in survey["tables"].items():
+        ready = f"{count['ready']} of {format_count(count['rows'], 'row')}"
+        counts.add_row(name, definitions()["tables"][name]["title"], ready)
+    console.print(counts)
+    missing: dict[str, list[str]] = {}  # lines by source
+    for file in survey["inputs"]:
+        if file["present"]:
+            console.print(f"present  {file['path']}: {file['found']}")
+        else:
+            missing.setdefault(file["source"], []).append(f"    {file['path']} ({', '.join(file['tables'])})")
     if missing:
-        log("\nMissing files, without which rows are left out:")
-    for source, places in missing.items():
-        log(f"  {source}")
-        for place, names in places.items():
-            log(f"    {place} ({', '.join(names)})")
-    if not reproduction.jobs(tables):
-        data = reproduction.files.data
-        raise InputError(f"{data}: no table can be computed; add the missing files that are listed above")
+        console.print("\nMissing files, without which rows are left out:")
+    for source, lines in missing.items():
+        console.print("\n".join([f"  {source}", *lines]))
 
 
-def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
+def run_jobs(reproduction: Reproduction, tables: tuple[str, ...]) -> None:
     """Run what is not finished, and update the summary after each job."""
     from hiero.evaluation.commands import run_hiero
 
@@ -116,45 +167,15 @@ def run_jobs(reproduction: Reproduction, tables: list[str]) -> None:
         write_summary(reproduction, tables)
 
 
-def write_summary(reproduction: Reproduction, tables: list[str]) -> dict[str, Any]:
-    """Write summary.json and summary.html; returns the content of both."""
-    from hiero.evaluation.reproduction import reproducible_tables
+def write_summary(reproduction: Reproduction, tables: tuple[str, ...]) -> dict[str, Any]:
+    """Write summary.json and summary.html, with the tables of earlier runs; returns those of this run."""
     from hiero.formats.html_page import write_page
     from hiero.formats.rows import to_json
 
     files = reproduction.files
-    every = map(reproduction.table, reproducible_tables(files.num_seeds > 0))
-    shown = [table for table in every if table["name"] in tables or table["runs"]]  # also those of earlier runs
-    summary = {"version": 1, "hiero": hiero.__version__, "data": str(files.data), "tables": shown}
+    head = {"version": 1, "hiero": hiero.__version__, "data": str(files.data)}
+    shown = [reproduction.table(name) for name in reproduction.add_tables(tables)]
+    summary = {**head, "tables": shown}
     write_text(files.out / "summary.json", to_json(summary))
     write_page(files.out / "summary.html", "reproduction.html", ("style.css",), summary)
-    return summary
-
-
-def print_summary(summary: dict[str, Any]) -> None:
-    """Print our numbers beside those of the paper, as many columns as the terminal has room for."""
-    console = results_console(file_width=FILE_WIDTH)
-    for table in summary["tables"]:
-        rows = [row for row in table["rows"] if row["ours"] or row["failed"]]
-        if not rows:
-            continue
-        columns = [column for column in table["columns"] if any(column in row["ours"] for row in rows)]
-        num_shown = max(1, (console.width - max(len(row["method"]) for row in rows)) // CELL_WIDTH)
-        console.print(f"\n{table['title']}, ours / paper", style="bold")
-        drawn = plain_table("", *columns[:num_shown], right=columns)
-        for row in rows:
-            cells = [format_pair(row, column) for column in columns[:num_shown]]
-            drawn.add_row(row["method"], *(cells if row["ours"] else ["failed"]))
-        console.print(drawn)
-        if num_shown < len(columns):
-            console.print(f"summary.html has {format_count(len(columns) - num_shown, 'more column')}.", style="dim")
-        for note in table["notes"]:
-            console.print(note, style="dim")
-        for reason in dict.fromkeys(reason for row in rows for reason in row["failed"]):
-            console.print(f"failed: {reason}", style="red")
-
-
-def format_pair(row: dict[str, Any], column: str) -> str:
-    """Our number and the paper's."""
-    numbers = [row[side].get(column) for side in ("ours", "published")]
-    return " / ".join("–" if number is None else f"{number:.2f}" for number in numbers)
+    return {**head, "tables": [table for table in shown if table["name"] in tables]}

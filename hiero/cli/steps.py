@@ -24,8 +24,8 @@ class StepOptions:
     Parameters
     ----------
     method
-        How steps are found: `pieces` (contiguous steps), `spectral` (the paper's threads,
-        which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
+        How steps are found: `contiguous` (each step once), `spectral` (the paper's
+        threads, which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
     out
         Output folder for steps.json, report.html, the exports and a picture of each step. Each of
         several videos gets a subfolder.
@@ -34,7 +34,7 @@ class StepOptions:
         activitynet, labelstudio, fiftyone, a plug-in, or all. Repeatable.
     """
 
-    method: str = "pieces"
+    method: str = "contiguous"
     out: OptionalOut = None
     export: Repeated = None
 
@@ -71,7 +71,7 @@ def steps(
     if step_options.method not in clustering_names():
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {step_options.method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
-    uses_edits = num_steps is None and step_options.method == "pieces"
+    uses_edits = num_steps is None and step_options.method == "contiguous"
     run = find_inputs(videos, options, "steps", join)
     for name, source in run:
         with run.report_errors(name):
@@ -79,7 +79,7 @@ def steps(
             announce_edits(video, "" if uses_edits else "-k and --method cut the video again")
             hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
             num_found = len(hierarchy.levels[-1])
-            if num_steps and step_options.method == "pieces" and num_found < num_steps[-1]:
+            if num_steps and step_options.method == "contiguous" and num_found < num_steps[-1]:
                 log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
             if step_options.out is not None:
                 write_files(video, hierarchy, vocabulary, run.folder_of(name, step_options.out), formats)
@@ -148,4 +148,4 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
     console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
-    print_moments(("from", "to", "thread", "step", "sure", "in file"), rows)
+    print_moments(("from", "to", "thread", "step", "probability", "in file"), rows)

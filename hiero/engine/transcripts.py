@@ -35,7 +35,7 @@ NO_RECOGNISER = (
     "--speech needs a speech recogniser: pip install 'hiero-video[speech]' (faster-whisper, which downloads its model "
     "once). Or give a transcript: --transcript FILE.srt"
 )
-CHUNK_S = 60.0  # length of the pieces of sound that are recognised
+CHUNK_S = 60.0  # length of the parts of the sound that are recognised
 SEARCHED_S, QUIET_S = 15.0, 0.3  # a piece ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
 WHISPER_VARIABLE = "HIERO_WHISPER_MODEL"  # name or folder of Whisper's model
 WHISPER_MODEL = "base.en"
@@ -259,7 +259,7 @@ class Whisper:
 
 
 def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Cut samples into pieces of about a minute where it is quietest, so that no word is cut."""
+    """Cut samples into parts of about a minute where it is quietest, so that no word is cut."""
     parts: list[np.ndarray] = []
     limit = round(CHUNK_S * SAMPLE_RATE)
     size = 0

@@ -121,7 +121,7 @@ class Video:
         self,
         num_steps: int | Sequence[int] | None = None,
         *,
-        method: str = "pieces",
+        method: str = "contiguous",
         labels: str | Sequence[str] | None = None,
     ) -> Hierarchy:
         """The hierarchy of steps, coarse to fine.
@@ -132,7 +132,7 @@ class Video:
         Args:
             num_steps: Number of steps of each level, such as [4, 8, 16], or of a single level. Defaults
                 to three levels chosen by the length.
-            method: `pieces` for contiguous steps, `spectral` for the paper's threads, which may recur, or
+            method: `contiguous` for steps that happen once, `spectral` for the paper's threads, which may recur, or
                 another clustering of `hiero.steps.clustering`.
             labels: Each step gets the best of these labels if it is probable, with [] none. Defaults to
                 bundled everyday phrases. Names that people gave stay.
@@ -153,7 +153,7 @@ class Video:
         counts = list(num_steps) if num_steps else None
         if labels and not self.engine.has_text:
             raise InputError(NO_TEXT)
-        if self.edits is not None and counts is None and method == "pieces":
+        if self.edits is not None and counts is None and method == "contiguous":
             return self._corrected_steps(self.edits, labels)
         levels = build_hierarchy(
             self.sight.segmentation_features, self.clock, counts, method=method, length_prior=self.sight.length_prior

@@ -10,7 +10,7 @@ import numpy as np
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions
 from hiero.evaluation.metrics import procedure_scores
 from hiero.evaluation.results import Table, bootstrap_row, weighted_means
-from hiero.steps.clustering import pieces
+from hiero.steps.clustering import contiguous
 from hiero.steps.correspondence import join_features
 from hiero.steps.grounding import span_means
 from hiero.steps.segmentation import label_runs
@@ -60,7 +60,7 @@ def _cut(case: Case) -> CutRecording:
     texts = list(dict.fromkeys(case.texts))
     num = len(set(truth[used].tolist()))
     spans = label_runs(
-        pieces(case.vectors("segmentation features")[used], num, length_prior=case.video.sight.length_prior)
+        contiguous(case.vectors("segmentation features")[used], num, length_prior=case.video.sight.length_prior)
     )
     means = [span_means(rows[used].T.astype(np.float64), spans).T for rows in (case.video.nodes, case.features)]
     return CutRecording(texts, truth[used], spans, join_features(*means))

@@ -27,7 +27,7 @@ from hiero.evaluation.metrics import (
     procedure_scores,
 )
 from hiero.evaluation.results import Row, Table, accuracy_by_kind, bootstrap_row, weighted_means
-from hiero.steps.clustering import cluster, pieces
+from hiero.steps.clustering import cluster, contiguous
 from hiero.steps.grounding import span_means
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import detect_labels, label_probabilities
@@ -36,7 +36,7 @@ from hiero.steps.similarity import detect_labels, label_probabilities
 
 MEASURES = ("F1", "IoU", "precision", "recall", "all frames")
 PROCEDURE_METHODS: tuple[tuple[str, str, str], ...] = (  # (name, source of the vectors, clustering)
-    ("HiERO", "segmentation features", "pieces"),
+    ("HiERO", "segmentation features", "contiguous"),
     ("HiERO, spectral", "deep level", "spectral"),
     ("HiERO nodes, spectral", "nodes", "spectral"),
     ("HiERO nodes, K-Means", "nodes", "k-means-cosine"),
@@ -45,7 +45,7 @@ PROCEDURE_METHODS: tuple[tuple[str, str, str], ...] = (  # (name, source of the 
     ("raw, K-Means (L2)", "features", "k-means"),
     ("raw, K-Means (cosine)", "features", "k-means-cosine"),
     ("raw, TW-FINCH", "features", "tw-finch"),
-    ("raw, pieces", "features", "pieces"),
+    ("raw, contiguous", "features", "contiguous"),
     ("equal parts", "features", "equal-parts"),
     ("random", "features", "random"),
 )
@@ -97,7 +97,7 @@ def _score(
     truth = truth[used]
     num = num_clusters or len(set(truth[truth > 0].tolist()))
     if source == "segmentation features":
-        labels = pieces(case.vectors(source)[used], num, length_prior=case.video.sight.length_prior)
+        labels = contiguous(case.vectors(source)[used], num, length_prior=case.video.sight.length_prior)
     elif remove_background:
         labels = cluster(case.vectors(source)[used], num, algorithm, kappa=KAPPA, random_state=options.random_state)
     else:
@@ -120,7 +120,7 @@ def localization_task(
         Detections(case.spans_s, np.array([numbers[text] for text in case.texts]), np.zeros(len(case.truth)))
         for case in cases
     ]
-    note = f"{len(taxonomy)} labels; the score of a span is its label's share of belief. HiERO may give a "
+    note = f"{len(taxonomy)} labels; the score of a span is its label's share of probability. HiERO may give a "
     note += "span several labels."
 
     def tabulate(detected: list[list[Detections | None]]) -> list[Table]:

@@ -43,10 +43,10 @@ def equal_parts(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: in
     return np.arange(len(x)) * num // len(x)
 
 
-def pieces(
+def contiguous(
     x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0, length_prior: float = LENGTH_PRIOR
 ) -> np.ndarray:
-    """The best contiguous pieces, see `cut_steps`."""
+    """The best contiguous steps, see `cut_steps`."""
     return step_labels(cut_steps(x, num, length_prior=length_prior))
 
 

@@ -1,12 +1,12 @@
 """Step grounding: when does a video show what a text says?
 
 The paper ranks runs of threads by the mean of their similarity with the text (`thread_runs`). We
-use contiguous pieces at several granularities (`candidate_spans`, `rank_spans`), and a text that
-distributes one unit of belief over the nodes, as in training (t2v):
+use contiguous segments at several granularities (`candidate_spans`, `rank_spans`), and a text that
+distributes one unit of probability over the nodes, as in training (t2v):
 
     p = softmax(similarity / τ) over the video,      score of [a, b) = Σ_{a ≤ i < b} pᵢ / (b − a + c)
 
-A short span holds little belief and a long one pays for its length; c penalises very short spans.
+A short span holds little probability and a long one pays for its length; c penalises very short spans.
 On CaptainCook4D this finds more steps than runs of threads (docs/results.md).
 
 The steps of a recipe or a manual appear in its order (`align_in_order`). Each step gets a span;
@@ -51,7 +51,7 @@ def thread_runs(
 
 
 def candidate_spans(nodes: np.ndarray, spacing_s: float, length_prior: float = LENGTH_PRIOR) -> np.ndarray:
-    """Candidate spans of steps: pieces of the video at five granularities, (N, 2)."""
+    """Candidate spans of steps: contiguous segments at five granularities, (N, 2)."""
     duration_s = len(nodes) * spacing_s
     shrink = min(1.0, duration_s / SHORT_VIDEO_S)
     spans: set[tuple[int, int]] = {(0, len(nodes))}
@@ -162,7 +162,7 @@ def align_in_order(similarity: np.ndarray, spacing_s: float = 1.0) -> list[tuple
 
 
 def log_lift(similarity: np.ndarray, temperature: float) -> np.ndarray:
-    """log (p T): log-ratio of the belief in each text at each node to chance, (Q, T)."""
+    """log (p T): log-ratio of the probability of each text at each node to chance, (Q, T)."""
     logits = (similarity - similarity.max(1, keepdims=True)) / temperature
     return logits - np.log(np.exp(logits).mean(1, keepdims=True))
 

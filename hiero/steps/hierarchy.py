@@ -30,7 +30,7 @@ def build_hierarchy(
     clock: Clock,
     num_steps: list[int] | None = None,
     *,
-    method: str = "pieces",
+    method: str = "contiguous",
     length_prior: float = LENGTH_PRIOR,
 ) -> list[list[Step]]:
     """Levels of steps, coarse to fine."""
@@ -44,7 +44,7 @@ def build_hierarchy(
     x = np.asarray(nodes, dtype=np.float32)
     usual_s = len(x) * clock.spacing_s / counts[-1]
     min_nodes = max(1, round(min(MIN_STEP_S, usual_s / 2) / clock.spacing_s))
-    if method == "pieces":
+    if method == "contiguous":
         finest = cut_steps(x, counts[-1], min_nodes=min_nodes, length_prior=length_prior)
     else:
         labels = cluster(x, counts[-1], method)

@@ -25,7 +25,7 @@ import numpy as np
 from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 
 LABEL_TEMPERATURE = 0.05
-BELIEF_WEIGHT = 2.0  # of a span's share of the belief in a label; chosen on Omnivore-B, see benchmarks.localization
+BELIEF_WEIGHT = 2.0  # of a span's share of the probability of a label; see benchmarks.localization
 NUM_DETECTIONS = 5  # spans of each label
 MIN_SCORE = 1e-4  # of a detected span
 MIN_PROBABILITY = 1e-3  # class probabilities below this are noise
@@ -131,8 +131,8 @@ def detect_labels(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Step localization: spans [start, end), their labels and their scores, the best few of each label.
 
-    A label should be probable for the span, and the span should hold the belief in the label, relative to
-    the label's best span.
+    A label should be probable for the span, and much of its probability over time should lie in the span, compared
+    with the label's best span.
     """
     probability = label_probabilities(similarity, spans, TEMPERATURE).T
     belief = score_spans(similarity, spans, spacing_s)

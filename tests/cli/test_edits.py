@@ -94,7 +94,7 @@ def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(kitchen, run, answ
     _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits")
     lines = out.splitlines()
     assert lines[0] == "cup"
-    assert lines[1].split() == ["from", "to", "sure"]
+    assert lines[1].split() == ["from", "to", "probability"]
     assert lines[2].split() == ["0:03", "0:09", "65", "%"]
     assert lines[3:] == ["plane   probably not in this video"]
     _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits", "--all")
@@ -105,7 +105,7 @@ def test_ask_of_several_videos(kitchen, run, answers, tmp_path):
     np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
     _, out, _ = run("ask", "--video", kitchen, "--video", tmp_path / "other.npy", "cup", "plane", "--no-edits")
     best = out[out.index("best of all videos: cup") :]
-    assert best.splitlines()[1].split() == ["from", "to", "sure", "video"]
+    assert best.splitlines()[1].split() == ["from", "to", "probability", "video"]
     assert "best of all videos: plane   probably not in these videos" in best
     assert "0:20" not in out
 
@@ -142,8 +142,8 @@ def test_columns_without_content_are_left_out(capsys):
     hit = Hit("a", 0, "step-1", 0.0, 9.0, 0, "rinse", 0.9, rests_on="name")
     _print_hits([hit], {})
     tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
-    assert tables == [["from", "to", "thread", "step"], ["from", "to", "sure", "step", "by"]]
+    assert tables == [["from", "to", "thread", "step"], ["from", "to", "probability", "step", "by"]]
     print_steps(Hierarchy("a.mp4", "model", 9.0, ((replace(step, probability=0.8),),)))
     _print_hits([replace(hit, rests_on="speech", quote="rinse it")], {})
     tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
-    assert [table[-1] for table in tables] == ["sure", "speech"]
+    assert [table[-1] for table in tables] == ["probability", "speech"]

@@ -141,7 +141,7 @@ def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
     write_edits(path, None, corrected(path))
     add_video(corpus, engine, path, engine.read)
     found = run(capsys, "search", corpus.uri, "rinse the cup")
-    assert " ".join(found.split()) == "a from to sure step by 0:40 1:30 100 % rinse the cup name"
+    assert " ".join(found.split()) == "a from to probability step by 0:40 1:30 100 % rinse the cup name"
     assert run(capsys, "search", corpus.uri, "repair a bicycle") == "probably not in these videos (see --all)\n"
     assert "rinse the cup" not in run(capsys, "search", corpus.uri, "repair a bicycle", "--all")
     document = json.loads(run(capsys, "search", corpus.uri, "repair a bicycle", "--json"))
@@ -161,7 +161,7 @@ def test_index_announces_corrections(corpus, videos, capsys):
     assert "1 added, 0 unchanged" in printed.out
     assert "using 1 correction from a.npy.hiero.json" in printed.err
     app([*command, "-k", "2"], result_action="return_value")
-    assert "1 correction from a.npy.hiero.json not used, because -k cuts the video anew" in capsys.readouterr().err
+    assert "1 correction from a.npy.hiero.json not used, because -k cuts the video again" in capsys.readouterr().err
 
 
 def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):

@@ -6,10 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import hiero_in_150_lines as plain
 from hiero.model.pooling import nearest_sample, pool, resample, upsample, upsample_by_time
 from tests.conftest import close
-from tests.oracle import edgelist
-from tests.oracle import pooling as oracle
 
 lengths = st.lists(st.integers(1, 17), min_size=1, max_size=4)
 seeds = st.integers(0, 2**31)
@@ -23,43 +22,42 @@ def random_batch(lengths: list[int], seed: int, width: int = 3):
     return torch.randn(len(lengths), length, width, dtype=torch.float64), mask
 
 
-def flat_index(lengths: list[int]):
-    """Of concatenated videos: the video of each node, and its index in it."""
-    video = torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])
-    index = torch.cat([torch.arange(n) for n in lengths])
-    return video, index
+def flat_video(lengths: list[int]):
+    """The video of each node of concatenated videos."""
+    return torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])
+
+
+def upsampled(coarse, times, lengths):
+    """Each video alone, from every second node to all."""
+    return torch.cat(
+        [plain.interpolate(coarse[i, : (n + 1) // 2], times[i, :n:2], times[i, :n], 2) for i, n in enumerate(lengths)]
+    )
 
 
 @given(lengths, seeds)
 def test_pool(lengths, seed):
     x, mask = random_batch(lengths, seed)
-    video, index = flat_index(lengths)
-    close(pool(x, mask)[mask[:, ::2]], edgelist.pool(x[mask], video, index))
-    close(edgelist.pool_edges(x[mask], video, index), edgelist.pool(x[mask], video, index))
+    close(pool(x, mask)[mask[:, ::2]], plain.pool(x[mask], flat_video(lengths)))
 
 
 @given(lengths, seeds)
 def test_upsample_on_a_uniform_clock(lengths, seed):
     x, mask = random_batch(lengths, seed)
-    video, index = flat_index(lengths)
-    coarse, even = x[:, ::2], index % 2 == 0
-    expected = edgelist.upsample(coarse[mask[:, ::2]], index[even].double(), video[even], index.double(), video)
-    close(upsample(coarse, mask)[mask], expected)
+    index = torch.arange(mask.shape[1], dtype=torch.float64).expand(mask.shape)
+    close(upsample(x[:, ::2], mask)[mask], upsampled(x[:, ::2], index, lengths))
 
 
 @given(lengths, seeds, st.booleans())
 def test_upsample_at_any_times(lengths, seed, duplicates):
     x, mask = random_batch(lengths, seed)
-    video, index = flat_index(lengths)
     gaps = torch.rand(mask.shape, dtype=torch.float64) * 3
     times = (gaps.round() if duplicates else gaps).cumsum(1)
-    coarse, even = x[:, ::2], index % 2 == 0
-    expected = edgelist.upsample(coarse[mask[:, ::2]], times[mask][even], video[even], times[mask], video)
+    coarse = x[:, ::2]
     if duplicates:  # among equally near nodes any choice is right; only weights and range can be compared
         total_weight = upsample_by_time(torch.ones_like(coarse), times, mask)[mask]
         close(total_weight, torch.ones_like(total_weight))
     else:
-        close(upsample_by_time(coarse, times, mask)[mask], expected)
+        close(upsample_by_time(coarse, times, mask)[mask], upsampled(coarse, times, lengths))
 
 
 @given(lengths, st.integers(2, 12), seeds)
@@ -70,7 +68,9 @@ def test_resample(lengths, num_samples, seed):
         position = torch.linspace(0, 1, num_samples, dtype=torch.float64) * (n - 1)
         distance = (position - position.round()).abs()
         clear = (distance < 1e-9) | ((distance > 1e-3) & (distance < 0.499))  # elsewhere the third nearest is a tie
-        close(samples[i][clear], oracle.resample(x[i, :n], num_samples)[clear], rtol=1e-4, atol=1e-5)
+        nodes = torch.arange(n, dtype=torch.float64) / max(1, n - 1)
+        expected = plain.interpolate(x[i, :n], nodes, torch.linspace(0, 1, num_samples, dtype=torch.float64), 3)
+        close(samples[i][clear], expected[clear], rtol=1e-4, atol=1e-5)
 
 
 @given(st.integers(1, 40), st.integers(2, 12))

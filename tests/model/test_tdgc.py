@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import hiero_in_150_lines as plain
 from hiero.config import ModelConfig
 from hiero.model.tdgc import TDGC, timed_neighbours, uniform_neighbours
 from hiero.model.unet import Stage
 from tests.conftest import close
-from tests.oracle import edgelist
 
 
 def padded_group(lengths: list[int], length: int) -> torch.Tensor:
@@ -23,8 +23,8 @@ def on_edges(layer: TDGC, x: torch.Tensor, group: torch.Tensor, position: torch.
     out = torch.zeros_like(x)
     for video in range(len(x)):
         valid = group[video] >= 0
-        edges = edgelist.radius_edges(position[video][valid], group[video][valid], radius)
-        out[video, valid] = edgelist.tdgc(layer, x[video][valid], edges, position[video][valid])
+        edges = plain.radius_edges(position[video][valid], group[video][valid], radius)
+        out[video, valid] = plain.tdgc(layer.state_dict(), "", x[video][valid], edges, position[video][valid])
     return out
 
 
@@ -94,5 +94,6 @@ def test_a_stage_without_dropout_is_its_layers():
     stage = Stage(ModelConfig(1, 4, num_layers=2, gate_size=5, dropout=0.5)).eval()
     group = torch.zeros(1, 6, dtype=torch.long)
     x = torch.randn(1, 6, 4)
-    edges = edgelist.radius_edges(torch.arange(6.0), group[0], 1.5)
-    close(stage(x, uniform_neighbours(group, 1.0, 1.5))[0], edgelist.stage(stage, x[0], edges, torch.arange(6.0)))
+    rank = torch.arange(6.0)
+    expected = plain.stage(stage.state_dict(), "", 2, x[0], plain.radius_edges(rank, group[0], 1.5), rank)
+    close(stage(x, uniform_neighbours(group, 1.0, 1.5))[0], expected)

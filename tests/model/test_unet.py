@@ -1,4 +1,4 @@
-"""The whole network: against the edge-list oracle, alone and in batches, from one node up, and each
+"""The whole network: against the same on edges, alone and in batches, from one node up, and each
 released quirk.
 """
 
@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import hiero_in_150_lines as plain
 from hiero.config import Behaviour, ModelConfig
 from hiero.errors import InputError
 from hiero.model import unet
@@ -18,8 +19,6 @@ from hiero.model.hiero import HiERO
 from hiero.model.unet import cut_threads, reason_in_threads, sort_positions
 from hiero.types import Clock
 from tests.conftest import close
-from tests.oracle import edgelist
-from tests.oracle.edgelist import EdgeListHiERO
 
 
 def small_model(**changes) -> HiERO:
@@ -45,9 +44,15 @@ def random_videos(lengths, seed, irregular):
     return torch.randn(len(lengths), length, 6, dtype=torch.float64), mask, gaps.cumsum(1)
 
 
-def flatten(x, mask, times):
-    video = torch.arange(len(mask))[:, None].expand_as(mask)[mask]
-    return x[mask], times[mask], video
+def flat_video(mask):
+    return torch.arange(len(mask))[:, None].expand_as(mask)[mask]
+
+
+def on_edges(model, x, mask, times, cut=None):
+    """The levels by `examples/hiero_in_150_lines.py`."""
+    nodes = plain.Level(x[mask], times[mask], flat_video(mask))
+    weights = model.state_dict()
+    return plain.decode(weights, model.config, plain.encode(weights, model.config, nodes), cut=cut)
 
 
 @given(
@@ -62,26 +67,24 @@ def test_agrees_with_the_edge_list(lengths, irregular, radius_s, depth, num_laye
     model = small_model(radius_s=radius_s, depth=depth, num_layers=num_layers)
     x, mask, times = random_videos(lengths, seed, irregular)
     with torch.no_grad():
-        expected = EdgeListHiERO(model)(*flatten(x, mask, times))
-        for level, other in zip(model(x, mask, times, threads=False), expected, strict=True):
-            close(level.features[level.mask], other["x"], rtol=1e-6, atol=1e-7)
+        for level, other in zip(model(x, mask, times, threads=False), on_edges(model, x, mask, times), strict=True):
+            close(level.features[level.mask], other.x, rtol=1e-6, atol=1e-7)
             assert level.features[level.mask].isfinite().all()
 
 
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=3), st.sampled_from([1.5, 2.5]), st.integers(0, 2**31))
 def test_reasoning_inside_random_threads(lengths, thread_radius, seed):
     model = small_model(thread_radius=thread_radius)
-    x, mask, times = random_videos(lengths, seed, irregular=False)
+    _, mask, _ = random_videos(lengths, seed, irregular=False)
     x = torch.randn(*mask.shape, 8, dtype=torch.float64)
     threads = torch.where(mask, torch.randint(3, mask.shape), -1)
     stage = model.decoder.stages[0]
     with torch.no_grad():
         result = reason_in_threads(stage, x, threads, model.config)
-        flat_x, _, video = flatten(x, mask, times)
-        rank, group = edgelist.ranks(threads[mask], video)
-        expected = edgelist.stage(
-            stage, flat_x, edgelist.radius_edges(rank.double(), group, thread_radius), rank.double()
-        )
+        group = 3 * flat_video(mask) + threads[mask]
+        rank = plain.index_in_group(group).double()
+        edges = plain.radius_edges(rank, group, thread_radius)
+        expected = plain.stage(stage.state_dict(), "", model.config.num_layers, x[mask], edges, rank)
     close(result[mask], expected, rtol=1e-8, atol=1e-8)
 
 
@@ -89,21 +92,17 @@ def test_the_whole_forward_with_threads_agrees_with_the_edge_list():
     model = small_model(num_threads=3, sample_points=16)
     x, mask, times = random_videos([40, 23, 9], 0, irregular=True)
 
-    def cut(features, video, level):
-        padded, padded_mask = torch.zeros(3, 64, 8, dtype=torch.float64), torch.zeros(3, 64, dtype=torch.bool)
-        for v in range(3):
-            n = int((video == v).sum())
-            padded[v, :n], padded_mask[v, :n] = features[video == v], True
-        return cut_threads(padded, padded_mask, model.config)[padded_mask]
+    def cut(features, config):
+        return cut_threads(features[None], torch.ones(1, len(features), dtype=torch.bool), config)[0]
 
     with torch.no_grad():
-        expected = EdgeListHiERO(model, cut)(*flatten(x, mask, times))
+        expected = on_edges(model, x, mask, times, cut)
         levels = model(x, mask, times, threads=True)
     assert [level.threads is not None for level in levels] == [False, True, True]
     for level, other in zip(levels, expected, strict=True):
-        close(level.features[level.mask], other["x"], rtol=1e-6, atol=1e-7)
+        close(level.features[level.mask], other.x, rtol=1e-6, atol=1e-7)
         if level.threads is not None:
-            assert level.threads[level.mask].equal(other["thread"])
+            assert level.threads[level.mask].equal(other.thread)
 
 
 @pytest.mark.parametrize("threads", [False, True])

@@ -30,7 +30,7 @@ SECONDS = Clock(1.0, 1.0)
 @given(
     num=st.integers(1, 80),
     numbers=st.lists(st.integers(1, 20), min_size=1, max_size=4),
-    method=st.sampled_from(["pieces", "spectral"]),
+    method=st.sampled_from(["contiguous", "spectral"]),
     stride=st.sampled_from([1.0, 16.0]),
     seed=st.integers(0, 1000),
 )
@@ -66,7 +66,7 @@ def scene(lengths, which, noise=0.2, seed=0):
 def test_steps_and_threads_of_a_known_scene():
     """a b a c: four steps, three threads; the first and third are one."""
     nodes = scene([30, 20, 25, 40], [0, 1, 0, 2])
-    for method, number in (("pieces", 4), ("spectral", 3)):
+    for method, number in (("contiguous", 4), ("spectral", 3)):
         (level,) = build_hierarchy(nodes, SECONDS, [number], method=method)
         assert [(round(step.start_s), round(step.end_s)) for step in level] == [
             (0, 30),

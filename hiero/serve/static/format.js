@@ -21,7 +21,7 @@ export function formatLeft(seconds) {
 
 export const percent = (/** @type {number} */ probability) => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
 
-/** How sure hiero is, in words. @param {number} probability */
+/** A probability in words. @param {number} probability */
 export function certainty(probability) {
   if (probability >= 0.8) return t("sure.very");
   return t(probability >= 0.5 ? "sure.likely" : probability >= 0.25 ? "sure.maybe" : "sure.unlikely");

@@ -1,12 +1,12 @@
 // @ts-check
-// What a moment that was found shows: how sure hiero is, what it rests on, and the moment itself while it is pointed at.
+// What a moment that was found shows: its probability, the evidence, and the moment itself while it is pointed at.
 import { h } from "./dom.js";
 import { certainty, percent } from "./format.js";
 import { t } from "./texts.js";
 
 export const sureMeter = (/** @type {number} */ probability) => h("span", { class: "sure", style: `--sure:${probability}` }, h("i", { "aria-hidden": "true" }), h("span", {}, `${certainty(probability)} · ${percent(probability)}`));
 
-/** What an answer rests on: the words that were said, or where it was found. @param {{ rests_on?: string | null, quote?: string | null }} match */
+/** The evidence for an answer: the words that were said, or where it was found. @param {{ rests_on?: string | null, quote?: string | null }} match */
 export function evidence({ rests_on, quote }) {
   if (quote) return h("span", { class: "small quote" }, `“${quote}”`);
   const text = { speech: t("hit.speech"), pictures: t("hit.pictures"), both: t("hit.both"), name: t("hit.name") }[rests_on ?? ""];

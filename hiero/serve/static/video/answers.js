@@ -1,5 +1,5 @@
 // @ts-check
-// Questions and their answers: a picture, the time, and how sure hiero is. Data goes in, events come out.
+// Questions and their answers: a picture, the time, and the probability. Data goes in, events come out.
 import { fill, h, icon } from "../dom.js";
 import { formatSpan } from "../format.js";
 import { evidence, playOnHover, sureMeter } from "../moments.js";
