@@ -149,7 +149,7 @@ class Embedder:
         """Whether texts are encoded by MiniLM itself, so that class names and questions share a space."""
         if self.folder is None or self.folder.text_encoder is not None:
             return False
-        return self._encoder_name in (None, "minilm") and self.folder.config.text_size == MINILM_SIZE
+        return _encoder_name(self.folder) in (None, "minilm") and self.folder.config.text_size == MINILM_SIZE
 
     @property
     def has_pictures(self) -> bool:
@@ -190,7 +190,16 @@ class Embedder:
             return vectors, vectors
         if not texts:
             return np.zeros((0, self.folder.config.text_size)), np.zeros((0, self.folder.config.embedding_size))
-        vectors = self._encode_with_model(texts)
+        if self.folder.text_encoder is not None:
+            from hiero.networks.text_encoders import encode_texts
+
+            device = choose_device(self.device)
+            vectors = encode_texts(list(texts), str(self.folder.path), device=device).float().numpy()
+        elif self.uses_minilm:
+            vectors = encode_minilm(list(texts))
+        else:
+            missing = f"has no text_encoder.safetensors, the weights of its text encoder {_encoder_name(self.folder)}"
+            raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
         if vectors.shape[1] != self.folder.config.text_size:
             needed = f"{self.folder.config.text_size}-d texts"
             raise InputError(f"{self.name} needs {needed}, its encoder produces {vectors.shape[1]}-d ones")
@@ -205,24 +214,13 @@ class Embedder:
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     @property
-    def _encoder_name(self) -> str | None:
-        return None if self.folder is None else (self.folder.extra.get("text_encoder") or {}).get("name")
-
-    def _encode_with_model(self, texts: Sequence[str]) -> np.ndarray:
-        assert self.folder is not None
-        if self.folder.text_encoder is not None:
-            from hiero.networks.text_encoders import encode_texts
-
-            return encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
-        if self.uses_minilm:
-            return encode_minilm(list(texts))
-        missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"
-        raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
-
-    @property
     def user_checkpoint(self) -> Path:
         """The file with the user's own weights of the backbone."""
         return find_checkpoint(fetch_weights(self.backbone))
+
+
+def _encoder_name(folder: ModelFolder) -> str | None:
+    return (folder.extra.get("text_encoder") or {}).get("name")
 
 
 def _encode_with_backbone(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:

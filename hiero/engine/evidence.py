@@ -58,20 +58,16 @@ PEAK_S = 2.0  # length of the moment that names a step
 STANDOUT_WEIGHT, USUAL_S, USUAL_SIMILARITY = 2.0, 120.0, -0.25
 
 
-class Sight(ABC):
-    """What a video shows. Similarities are those of Q texts with T nodes, or with N spans of nodes [start, end)."""
+class Timeline:
+    """The nodes of a video on a clock: features for the segmentation, and vectors of spans of nodes [start, end)."""
 
     length_prior: float  # λ of `cut_steps` for `segmentation_features`
-    temperature: float  # of the distribution of a text over the nodes
-    answer_weights: tuple[float, float, float]  # for `calibration.answer`
-    bundled: list[str]  # the vocabulary of bundled phrases
 
     def __init__(
         self, engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
     ) -> None:
         self.engine, self.clock, self.nodes, self.source, self.features = engine, clock, nodes, source, features
         self.store_spans: Callable[[np.ndarray], None] = lambda _: None  # called when `spans` are found
-        self._last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
@@ -116,6 +112,66 @@ class Sight(ABC):
         levels = build_hierarchy(self.segmentation_features, self.clock, length_prior=self.length_prior)
         return self.level_spans([step for level in levels for step in level])
 
+    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
+        """Vectors (N, D) of spans, (N, 2), for cosines with `Engine.embed_queries`.
+
+        They contain the model's nodes and, if texts come from MiniLM, the names of the recognised
+        classes: Σ p_c (name_c − mean of names).
+        """
+        centred = self.engine.is_raw and self.engine.backbones == (CLIP,)
+        nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
+        parts = [self.model_weight * unit_vectors(mean_rows(nodes, spans))]
+        if self.engine.uses_minilm:
+            parts.append(self._named_classes(spans))
+        if self.engine.has_pictures:
+            parts.append(self._seen(spans))
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    @cached_property
+    def class_probabilities(self) -> np.ndarray | None:
+        """Probabilities of the classes of each node, (T, C), or None if texts cannot be compared with their names."""
+        if CLASSES not in self.source.features or not self.engine.uses_minilm:
+            return None
+        return softmax(self.source.features[CLASSES].astype(np.float32))
+
+    def _named_classes(self, spans: np.ndarray) -> np.ndarray:
+        if self.class_probabilities is None:
+            return np.zeros((len(spans), MINILM_SIZE))
+        names = class_name_vectors()
+        return np.asarray(mean_rows(self.class_probabilities, spans) @ (names - names.mean(0)))
+
+    def _seen(self, spans: np.ndarray) -> np.ndarray:
+        """Means of the pictures and their patches; zeros without pictures, so that all vectors have one length."""
+        return np.zeros((len(spans), 2 * JOINT_SIZE))
+
+    def average_features(self, spans: np.ndarray) -> np.ndarray | None:
+        """Means of the backbone's features over spans, (N, F), which recognise what the model was never told about.
+
+        None if they were not kept, or if `embed_spans` holds such features already.
+        """
+        return None if self.features is None else mean_rows(self.features, spans)
+
+    def pack_summaries(self, spans: np.ndarray) -> list[bytes] | None:
+        """Summaries of spans for a corpus, or None if their vectors say it all."""
+        return None
+
+    @cached_property
+    def parts(self) -> list[Evidence]:
+        """Evidence other than pictures: the model's nodes, and the names of recognised classes if there are any."""
+        nodes = self.nodes - self.nodes.mean(0) if self.engine.is_raw else self.nodes
+        own = NodeEvidence(nodes, self.model_weight)
+        probabilities = self.class_probabilities
+        return [own] if probabilities is None else [own, class_evidence(probabilities, CLASS_WEIGHT)]
+
+
+class Sight(Timeline, ABC):
+    """What a video shows. Similarities are those of Q texts with T nodes, or with N spans of nodes [start, end)."""
+
+    temperature: float  # of the distribution of a text over the nodes
+    answer_weights: tuple[float, float, float]  # for `calibration.answer`
+    bundled: list[str]  # the vocabulary of bundled phrases
+    _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
+
     # Learned steps
 
     @property
@@ -148,14 +204,6 @@ class Sight(ABC):
         if rows:
             out[rows] = certainty * self.prototypes.similarity(numbers, self.views)
         return out
-
-    @cached_property
-    def parts(self) -> list[Evidence]:
-        """Evidence other than pictures: the model's nodes, and the names of recognised classes if there are any."""
-        nodes = self.nodes - self.nodes.mean(0) if self.engine.is_raw else self.nodes
-        own = NodeEvidence(nodes, self.model_weight)
-        probabilities = self.class_probabilities
-        return [own] if probabilities is None else [own, class_evidence(probabilities, CLASS_WEIGHT)]
 
     # Moments
 
@@ -202,49 +250,6 @@ class Sight(ABC):
         """
         spans, similarity = self.step_similarity(texts, edits)
         return spans[1:], calibration.answer(similarity[:, 1:], similarity[:, :1], self.answer_weights)
-
-    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
-        """Vectors (N, D) of spans, (N, 2), for cosines with `Engine.embed_queries`.
-
-        They contain the model's nodes and, if texts come from MiniLM, the names of the recognised
-        classes: Σ p_c (name_c − mean of names).
-        """
-        centred = self.engine.is_raw and self.engine.backbones == (CLIP,)
-        nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
-        parts = [self.model_weight * unit_vectors(mean_rows(nodes, spans))]
-        if self.engine.uses_minilm:
-            parts.append(self._named_classes(spans))
-        if self.engine.has_pictures:
-            parts.append(self._seen(spans))
-        return np.concatenate(parts, axis=1).astype(np.float32)
-
-    @cached_property
-    def class_probabilities(self) -> np.ndarray | None:
-        """Probabilities of the classes of each node, (T, C), or None if texts cannot be compared with their names."""
-        if CLASSES not in self.source.features or not self.engine.uses_minilm:
-            return None
-        return softmax(self.source.features[CLASSES].astype(np.float32))
-
-    def _named_classes(self, spans: np.ndarray) -> np.ndarray:
-        if self.class_probabilities is None:
-            return np.zeros((len(spans), MINILM_SIZE))
-        names = class_name_vectors()
-        return np.asarray(mean_rows(self.class_probabilities, spans) @ (names - names.mean(0)))
-
-    def _seen(self, spans: np.ndarray) -> np.ndarray:
-        """Means of the pictures and their patches; zeros without pictures, so that all vectors have one length."""
-        return np.zeros((len(spans), 2 * JOINT_SIZE))
-
-    def average_features(self, spans: np.ndarray) -> np.ndarray | None:
-        """Means of the backbone's features over spans, (N, F), which recognise what the model was never told about.
-
-        None if they were not kept, or if `embed_spans` holds such features already.
-        """
-        return None if self.features is None else mean_rows(self.features, spans)
-
-    def pack_summaries(self, spans: np.ndarray) -> list[bytes] | None:
-        """Summaries of spans for a corpus, or None if their vectors say it all."""
-        return None
 
     # Names
 

@@ -90,6 +90,12 @@ class SavedEdit:
     saved_at: float
 
 
+def _file_ids(folder: Path | None) -> list[int | None]:
+    """Identities of the database and its write-ahead log on the disk."""
+    files = [] if folder is None else [folder / FILE_NAME, folder / f"{FILE_NAME}-wal"]
+    return [file.stat().st_ino if file.exists() else None for file in files]
+
+
 class State:
     """The database, shared by all threads of a server. Reads never wait for a writer."""
 
@@ -109,7 +115,7 @@ class State:
             self._database = _connect(path)
             _prepare(self._database, folder)
             self._reader = self._database if folder is None else _connect(path)
-            self._file_ids = self._find_files()
+            self._file_ids = _file_ids(self.folder)
         except OSError as error:
             raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
         except sqlite3.DatabaseError as error:
@@ -137,7 +143,7 @@ class State:
     def _execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement, which is one transaction. Returns its rows."""
         is_read = statement.startswith("SELECT")
-        if not is_read and self._find_files() != self._file_ids:  # SQLite would write to the removed file
+        if not is_read and _file_ids(self.folder) != self._file_ids:  # SQLite would write to the removed file
             raise InputError(f"not saved: {FILE_NAME} was removed or replaced; restore it and restart the server")
         database, lock = (self._reader, self._read_lock) if is_read else (self._database, self._write_lock)
         if not lock.acquire(timeout=WAIT_S):  # its owner waits for another process
@@ -151,11 +157,6 @@ class State:
             raise InputError(f"{problem} the state of the server ({error})") from error
         finally:
             lock.release()
-
-    def _find_files(self) -> list[int | None]:
-        """Identities of the database and its write-ahead log on the disk."""
-        files = [] if self.folder is None else [self.folder / FILE_NAME, self.folder / f"{FILE_NAME}-wal"]
-        return [file.stat().st_ino if file.exists() else None for file in files]
 
     def _insert(self, table: str, **values: Any) -> None:
         names, marks = ", ".join(values), ", ".join("?" * len(values))
