@@ -13,7 +13,7 @@ ARG TORCH=cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/${TORCH}
 # Parts of hiero: see [project.optional-dependencies] in pyproject.toml.
 ARG EXTRAS=video,serve,remote,export,speech
-# What the shipped models read videos and words with; other names: hiero weights list.
+# What the shipped models read videos and words with; other names: hiero models.
 ARG WEIGHTS="i3d-k400 dinov2-text minilm"
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
@@ -27,7 +27,7 @@ RUN /opt/hiero/bin/pip install -c constraints.txt ".[${EXTRAS}]"
 # Each file is verified by its hash; what cannot be fetched or is another file ends the build.
 RUN mkdir -p /opt/hiero/share/weights \
     && for name in ${WEIGHTS}; do \
-         HIERO_HOME=/tmp/home /opt/hiero/bin/hiero weights get "$name" || exit 1; \
+         HIERO_HOME=/tmp/home /opt/hiero/bin/hiero models get "$name" || exit 1; \
          rm -f "/tmp/home/weights/$name/.lock"; \
          mv "/tmp/home/weights/$name" /opt/hiero/share/weights/; \
        done

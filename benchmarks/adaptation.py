@@ -161,7 +161,7 @@ def read_videos(data: Data, engine: Engine, recordings: Iterable[str]) -> dict[s
 
 @cache
 def base_engine(folder: Path) -> Engine:
-    return load(folder, backbone="default", device="cpu")
+    return load(folder, device="cpu")
 
 
 @cache

@@ -244,7 +244,7 @@ def read_recordings(source: Path, model: Path, folder: Path) -> list[Sample]:
     """The recordings of CaptainCook4D that `--part test` holds out."""
     annotations, features = read_annotations(source), read_features(source, "k400")
     parts = split(annotations, list(features), "test")
-    engine = hiero.load(model, backbone="default")
+    engine = hiero.load(model)
     out = []
     for name in sorted(parts[PARTS[0]] + parts[PARTS[1]]):
         np.save(folder / f"{name}.npy", features[name].half().numpy())
@@ -255,7 +255,7 @@ def read_recordings(source: Path, model: Path, folder: Path) -> list[Sample]:
 
 def read_clips(clips: Path) -> list[Sample]:
     """Clips that show one thing, and procedures."""
-    engine = hiero.load(backbone="default")
+    engine = hiero.load()
     files = {path: [path.stem.replace("_", " ")] for path in sorted((clips / "chores").glob("*.mp4"))}
     for key, captions in CAPTIONS.items():
         files[next(path for path in sorted(clips.iterdir()) if key in path.name and path.is_file())] = captions
@@ -271,7 +271,7 @@ def read_clips(clips: Path) -> list[Sample]:
 
 def read_egtea(work: Path) -> list[Sample]:
     """Whole videos on which numbers may be chosen."""
-    engine = hiero.load(backbone="default")
+    engine = hiero.load()
     return [
         Sample(egtea.read_video(engine, work, name), name, [(a.start_s, a.end_s, a.text) for a in own if a.verb], True)
         for name, own in egtea.read_actions(work, "dev").items()

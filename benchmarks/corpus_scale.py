@@ -147,7 +147,7 @@ def main() -> None:
         (folder / "features").mkdir()
         measure_questions(folder / "text", args.questions)
         files = write_features(folder / "features", args.videos, args.seconds)
-        engine = load(args.model, backbone="default")
+        engine = load(args.model)
         rate = measure_reading(engine, dict(list(files.items())[:NUM_READ]))
         print(
             f"{args.videos} files of {args.seconds} rows of {WIDTH} numbers, {args.model}; read only: {rate:.1f} "

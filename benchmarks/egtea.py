@@ -246,7 +246,7 @@ def is_named(action: Action, label: str) -> bool:
 
 def report_names(work: Path, part: str) -> None:
     """Print how often names are right, and the constants of `calibration` that fit the part."""
-    engine, actions = hiero.load(backbone="default"), read_actions(work, part)
+    engine, actions = hiero.load(), read_actions(work, part)
     for is_given, constant in ((True, "MATCH"), (False, "BUNDLED_MATCH")):
         judged = judge_names(engine, work, actions, is_given)
         value, said, right = (np.array(column, dtype=float) for column in zip(*judged, strict=True))
@@ -262,7 +262,7 @@ def report_names(work: Path, part: str) -> None:
 
 def score(work: Path, part: str) -> None:
     """Print all scores of a part with 95 % intervals."""
-    engine, actions = hiero.load(backbone="default"), read_actions(work, part)
+    engine, actions = hiero.load(), read_actions(work, part)
     judged = judge(engine, work, actions)
     present = [j for j in judged if j.question.moments]
     absent = [j for j in judged if not j.question.moments]

@@ -48,7 +48,7 @@ def features_of(video: Video) -> np.ndarray:
 
 def prepare(work: Path) -> None:
     """Features and narrations of the part `train`."""
-    engine, folder = hiero.load(backbone="default"), work / "features"
+    engine, folder = hiero.load(), work / "features"
     folder.mkdir(exist_ok=True)
     with (work / "narrations.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -117,7 +117,7 @@ def evidence(sample: Sample, model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 def score(work: Path, clips: Path, folder: Path) -> None:
     """Print the mean F1 of each kind of evidence."""
-    engine, model = hiero.load(backbone="default"), load_model(folder)
+    engine, model = hiero.load(), load_model(folder)
     groups = {"procedures": read_procedures(engine, clips)}
     groups |= {f"EGTEA {part}": read_egtea(engine, work, part) for part in PARTS}
     rows: dict[str, dict[str, list[float]]] = {}

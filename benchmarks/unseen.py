@@ -76,7 +76,7 @@ class Folds:
         return split_fold(self.annotations, self.recordings, fold)
 
     def _engine(self, fold: int) -> Engine:
-        return load(self.folder(fold), backbone="default", device="cpu")
+        return load(self.folder(fold), device="cpu")
 
     def nodes_file(self, fold: int, name: str) -> Path:
         return self.folder(fold).with_name(f"nodes{fold}") / f"{name}.npy"

@@ -134,7 +134,7 @@ def measure_parts(video: Path, device: str) -> None:
     duration_s = windows[-1].end_s
     batch_size = 16 if device == "cuda" else 1
     batches = [windows[i : i + batch_size] for i in range(0, len(windows), batch_size)]
-    networks = extractor.LoadedBackbones.load(names, device).modules
+    networks = extractor.LoadedBackbones.load(backbones, device).modules
     spent_s = {"decoding": decoding_s}
     with torch.inference_mode():
         for backbone, network in zip(backbones, networks, strict=True):
@@ -144,7 +144,7 @@ def measure_parts(video: Path, device: str) -> None:
                     run_network(backbone, network, stack_frames(batch, torch.device(device)))
                 spent_s[backbone.name] = time.perf_counter() - start
     start = time.perf_counter()
-    extract_features(video, names, ExtractionOptions(device=device))
+    extract_features(video, backbones, ExtractionOptions(device=device))
     spent_s["all together"] = time.perf_counter() - start
     info = probe(video)
     print(

@@ -5,7 +5,7 @@
     python -m benchmarks.words template    DINOv2's ONNX file without its weights, into the package
     python -m benchmarks.words score CLIPS    `ask`, `search`, `steps` on real first-person videos
 
-The weights come from `benchmarks.words_train`. `labels` writes into those that HIERO_WORDS names.
+The weights come from `benchmarks.words_train`.
 `score` reads videos with what ships, as a user's are; it chose the settings of
 hiero/engine/video.py, so it is no test of them.
 """
@@ -22,11 +22,11 @@ from benchmarks import words_texts
 from benchmarks.words_score import score
 from hiero.engine.vocabulary import class_names, default_labels, rich_labels
 from hiero.networks import joint_text
-from hiero.networks.minilm import LABEL_VECTORS, MiniLMEncoder
+from hiero.networks.minilm import LABEL_VECTORS, compute_minilm
 from hiero.networks.vector_cache import text_digest
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
-from hiero.storage.weights import Slot, Template
+from hiero.storage.weights import OnnxTemplate, TensorPlace
 
 
 def write_label_vectors() -> None:
@@ -37,14 +37,14 @@ def write_label_vectors() -> None:
 
     labels = [*default_labels(), *rich_labels()]
     texts = list(dict.fromkeys([*class_names(), *labels]))
-    vectors = MiniLMEncoder().encode(texts).astype(np.float16)
+    vectors = compute_minilm(texts).astype(np.float16)
     save_arrays(LABEL_VECTORS, {"digests": digests(texts), "vectors": vectors})
     print(f"{LABEL_VECTORS}: {len(texts)} texts, {LABEL_VECTORS.stat().st_size / 1e6:.1f} MB")
-    file = joint_text.head_file()
-    head = {name: array for name, array in load_arrays(file).items() if not name.startswith("labels.")}
-    vectors = joint_text.encode_new_texts(labels).astype(np.float16)
-    save_arrays(file, {**head, "labels.digests": digests(labels), "labels.vectors": vectors})
-    print(f"{file}: {len(labels)} labels, {file.stat().st_size / 1e6:.1f} MB")
+    for name, file in joint_text.HEAD_FILES.items():
+        head = {name: array for name, array in load_arrays(file).items() if not name.startswith("labels.")}
+        vectors = joint_text.encode_new_texts(labels, name).astype(np.float16)
+        save_arrays(file, {**head, "labels.digests": digests(labels), "labels.vectors": vectors})
+        print(f"{file}: {len(labels)} labels, {file.stat().st_size / 1e6:.1f} MB")
 
 
 # Of names in DINOv2's own code to those in the hub's file.
@@ -72,7 +72,7 @@ def write_template() -> None:
         return [name.replace("qkv", part) for part in ("query", "key", "value")] if "qkv" in name else [name]
 
     content = (weights.get("dinov2-text") / "dinov2_vits14.onnx").read_bytes()
-    num_products, rest, slots, end = 0, b"", [], 0
+    num_products, rest, places, end = 0, b"", [], 0
     for tensor in onnx.load_from_string(content).graph.initializer:
         name, transpose, skip = tensor.name.removeprefix("model."), False, 0
         if name.startswith("onnx::MatMul"):
@@ -82,11 +82,11 @@ def write_template() -> None:
             name, skip = "pos_embed", tensor.dims[2]
         start = content.index(tensor.raw_data, end)
         rest += content[end:start]
-        slots.append(Slot(len(rest), hub_tensors(name), transpose, skip))
+        places.append(TensorPlace(len(rest), hub_tensors(name), transpose, skip))
         end = start + len(tensor.raw_data)
     path = ASSETS / "dinov2-text" / "template.json.gz"
-    Template(rest + content[end:], slots).save(path)
-    print(f"{path}: {len(slots)} tensors, {path.stat().st_size / 1e3:.0f} kB")
+    OnnxTemplate(rest + content[end:], places).save(path)
+    print(f"{path}: {len(places)} tensors, {path.stat().st_size / 1e3:.0f} kB")
 
 
 def main() -> None:

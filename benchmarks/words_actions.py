@@ -15,7 +15,6 @@ import argparse
 import csv
 import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import torch
 from benchmarks import words_data, words_texts
 from hiero.engine.embedder import PICTURES
 from hiero.networks import dinov2
-from hiero.networks.joint_text import HEAD_FILES, WORDS_VARIABLE, encode_joint_texts, pooling_temperature
+from hiero.networks.joint_text import HEAD_FILES, RESEARCH, encode_joint_texts, pooling_temperature
 from hiero.networks.registry import IMAGENET, normalise
 from hiero.steps.similarity import PictureEvidence
 from hiero.storage import weights
@@ -140,15 +139,16 @@ def summarise(right: dict[str, np.ndarray]) -> dict[str, list[float]]:
 class Reader:
     """Pictures to vectors of the whole and of 8 × 8 patches, which are not grouped, by the chosen weights."""
 
-    def __init__(self) -> None:
-        self.network = dinov2.load(weights.get(PICTURES))
+    def __init__(self, head: str) -> None:
+        self.head = head
+        self.network = dinov2.load(weights.get(PICTURES), head)
 
     @torch.inference_mode()
     def read(self, prepared: torch.Tensor) -> PictureEvidence:
         """Evidence of prepared pictures (N, 3, 224, 224)."""
         parts = [self.network.head(self.network._tokens(batch)) for batch in prepared.split(BATCH_SIZE)]
         pictures, patches = (torch.cat(each).numpy() for each in zip(*parts, strict=True))
-        return PictureEvidence(pictures, patches, pooling_temperature())
+        return PictureEvidence(pictures, patches, pooling_temperature(self.head))
 
 
 def read_clips(repository: Path, part: str) -> tuple[Clips, torch.Tensor]:
@@ -164,14 +164,16 @@ def read_clips(repository: Path, part: str) -> tuple[Clips, torch.Tensor]:
     return Clips(labels, names), torch.cat(frames)
 
 
-def score(clones: Path, part: str, work: Path, pairs: Path | None = None) -> dict[str, list[float]]:
+def score(
+    clones: Path, part: str, work: Path, pairs: Path | None = None, head: str = RESEARCH
+) -> dict[str, list[float]]:
     """What `judge` finds for the clips of a part with the chosen weights, and with texts the recall on COCO."""
-    reader = Reader()
+    reader = Reader(head)
     clips, frames = read_clips(clones / CLONE / "repo", part)
     seen = reader.read(frames)
 
     def compare(texts: list[str]) -> np.ndarray:
-        similarity = seen.similarity(encode_joint_texts(texts))
+        similarity = seen.similarity(encode_joint_texts(texts, head))
         return similarity.reshape(len(texts), -1, len(FRAMES)).mean(2)
 
     right = judge(compare, clips, np.arange(len(clips.parts)))
@@ -183,7 +185,8 @@ def coco_recall(reader: Reader, work: Path, pairs: Path) -> dict[str, np.ndarray
     names, pictures = words_data.read_pictures(work, "coco", HELD_OUT)
     sentences = words_texts.read_texts(pairs / words_data.SOURCES["coco"].texts)
     prepared = normalise(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255, *IMAGENET)
-    similarity = reader.read(prepared).similarity(encode_joint_texts([sentences[name][0] for name in names]))
+    texts = [sentences[name][0] for name in names]
+    similarity = reader.read(prepared).similarity(encode_joint_texts(texts, reader.head))
     rank = rank_of(similarity, np.arange(len(names)), 1)
     return {"COCO R@1": rank < 1, "COCO R@5": rank < 5}
 
@@ -204,11 +207,10 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="folder with the pack of COCO")
     parser.add_argument("--clones", type=Path, required=True)
     parser.add_argument("--pairs", type=Path, help="folder of texts, to score COCO as well")
-    parser.add_argument("--head", choices=[*HEAD_FILES], default="research", help="the shipped weights to score")
+    parser.add_argument("--head", choices=[*HEAD_FILES], default=RESEARCH, help="the shipped weights to score")
     parser.add_argument("--part", choices=["dev", "valid"], default="valid", help="choose nothing on valid")
     args = parser.parse_args()
-    os.environ[WORDS_VARIABLE] = args.head
-    print(json.dumps(score(args.clones, args.part, args.work, args.pairs), indent=1))
+    print(json.dumps(score(args.clones, args.part, args.work, args.pairs, args.head), indent=1))
 
 
 if __name__ == "__main__":

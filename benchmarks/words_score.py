@@ -83,7 +83,7 @@ def join_clips(clips: Sequence[Path], path: Path, width: int = 480, height: int 
 
 def score(clips: Path, folder: Path) -> None:
     """Print all tables."""
-    engine = hiero.load(backbone="default")
+    engine = hiero.load()
     chores = sorted((clips / "chores").glob("*.mp4"))
     names = [path.stem.replace("_", " ") for path in chores]
     kitchen = [next(p for p in sorted(clips.iterdir()) if key in p.name and p.is_file()) for key in CAPTIONS]

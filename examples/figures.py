@@ -336,7 +336,7 @@ class FigureOptions:
     hz: float | None = None
 
     def load_engine(self) -> Engine:
-        return load(self.model, backbone="default")
+        return load(self.model)
 
     def read_case(self, features: Path) -> Case:
         clock = None if self.hz is None else Clock(self.hz, 1.0)

@@ -31,8 +31,7 @@ RANGES = {  # smallest and largest value of a setting, in any of the dataclasses
     "inside": (0, 1),
 }
 POSITIVE = ("radius_s", "thread_radius", "kappa", "alpha", "temperature", "lr", "clip", "window_s")
-# The parts of the network that plug-ins can replace; see hiero/model/parts.py.
-PAPER_PARTS = {"operator": "tdgc", "pooling": "mean", "clustering": "spectral"}
+PAPER_OPERATOR = "tdgc"  # the operator of the paper, which plug-ins can replace; see hiero/model/parts.py
 
 
 class Config:
@@ -59,7 +58,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in JSON and TOML."""
-        return dataclasses.asdict(self, dict_factory=_leave_out_paper_parts)
+        return dataclasses.asdict(self, dict_factory=_leave_out_paper_operator)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -87,9 +86,9 @@ class Config:
 _type_hints = functools.cache(get_type_hints)  # of a dataclass, which take milliseconds
 
 
-def _leave_out_paper_parts(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Settings without the parts of the paper, which keeps its files and fingerprints unchanged."""
-    return dict(item for item in items if item not in PAPER_PARTS.items())
+def _leave_out_paper_operator(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Settings without the operator of the paper, which keeps its files and fingerprints unchanged."""
+    return dict(item for item in items if item != ("operator", PAPER_OPERATOR))
 
 
 def _build_nested(values: dict[str, Any], hint: Any) -> Any:
@@ -176,12 +175,8 @@ class ModelConfig(Config):
     clock: Clock = field(default_factory=Clock)
     """Spacing of the nodes in training."""
     behaviour: Behaviour = field(default_factory=Behaviour)
-    operator: str = PAPER_PARTS["operator"]
+    operator: str = PAPER_OPERATOR
     """Registered name of the layer in the stages. `gate_size` belongs to `tdgc`."""
-    pooling: str = PAPER_PARTS["pooling"]
-    """Registered name of the pooling that halves the rate in the encoder."""
-    clustering: str = PAPER_PARTS["clustering"]
-    """Registered name of the clustering that finds threads in the decoder. `kappa` belongs to `spectral`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,11 +187,6 @@ class ModelConfig(Config):
             self._check_range("sample_points", self.num_threads, MAX_COUNT)
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be in [0, 1), got {self.dropout}")
-
-    @property
-    def other_parts(self) -> dict[str, str]:
-        """Operator, pooling and clustering that differ from the paper."""
-        return {kind: getattr(self, kind) for kind, name in PAPER_PARTS.items() if getattr(self, kind) != name}
 
     @property
     def num_parameters(self) -> int:

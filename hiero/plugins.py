@@ -1,4 +1,4 @@
-"""Plug-ins: backbones, text encoders, clusterings, exporters and parts of the network.
+"""Plug-ins: backbones, operators, clusterings and formats.
 
 An installed package adds a plug-in as an entry point in its pyproject.toml, as hiero itself does:
 
@@ -11,30 +11,15 @@ A script adds one for its own process with `register`.
 from __future__ import annotations
 
 import functools
-import tomllib
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
 
-DISTRIBUTION = "hiero-video"
-
-
-@functools.cache
-def read_project() -> dict[str, Any]:
-    """The table `project` of hiero's pyproject.toml, which a wheel holds inside the package."""
-    package = Path(__file__).parent
-    file = next(file for file in (package / "pyproject.toml", package.parent / "pyproject.toml") if file.is_file())
-    project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-    return project
-
-
-GROUPS: tuple[str, ...] = tuple(read_project()["entry-points"])
-
+GROUPS = ("hiero.backbones", "hiero.operators", "hiero.clusterings", "hiero.formats")
+SCRIPT_PLUGINS: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}  # registered by scripts, by name
 
 installed_entry_points = functools.cache(entry_points)  # of all packages, read from hundreds of files
-SCRIPT_PLUGINS: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}  # registered by scripts, by name
 
 
 def register(group: str, name: str, plugin: Any) -> None:
@@ -57,28 +42,29 @@ def register(group: str, name: str, plugin: Any) -> None:
 
 def registered(group: str) -> list[str]:
     """The names of the plug-ins of a group; those registered by a script come last."""
-    return [*registered_entry_points(group), *SCRIPT_PLUGINS.get(group, {})]
+    return [*registered_entry_points(group), *SCRIPT_PLUGINS[group]]
 
 
 @functools.cache
 def registered_entry_points(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name: hiero's own in the order of pyproject.toml, then those of other
-    packages. If a name occurs twice, the first one is used.
+    """Entry points of a group by name: hiero's own, then those of other packages. If a name occurs twice,
+    the first one is used.
     """
-    own = read_project()["entry-points"].get(group, {})
-    entries = {name: EntryPoint(name, value, group) for name, value in own.items()}
-    for entry in installed_entry_points().select(group=group):
+    entries: dict[str, EntryPoint] = {}
+    for entry in sorted(
+        installed_entry_points().select(group=group), key=lambda entry: not entry.value.startswith("hiero.")
+    ):
         entries.setdefault(entry.name, entry)
     return entries
 
 
 def load_plugin(group: str, name: str) -> Any:
     """Load a plug-in by name; an unknown or broken one is an InputError."""
-    if name in SCRIPT_PLUGINS.get(group, {}):
+    if name in SCRIPT_PLUGINS[group]:
         return SCRIPT_PLUGINS[group][name]
     entry = registered_entry_points(group).get(name)
     if entry is None:
-        kind = group.removeprefix("hiero.").replace("_", " ").removesuffix("s")
+        kind = group.removeprefix("hiero.").removesuffix("s")
         raise InputError(
             f"unknown {kind} {name}; choose from {', '.join(registered(group))}, install the package that provides it, "
             f"or register it: hiero.plugins.register({group!r}, {name!r}, …)"

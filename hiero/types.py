@@ -230,6 +230,7 @@ class Step:
         return self.label is not None and self.origin != "model" and self.probability is None
 
     def without_name(self) -> Step:
+        """The step without its label."""
         return replace(self, label=None, probability=None)
 
     @property

@@ -45,7 +45,7 @@ def test_examples_run(name, names, monkeypatch, tmp_path):
     if name.endswith(ANSWERING):
         weights_or_skip("minilm")
         scores = np.random.default_rng(0).normal(0, 2, (120, 400)).astype(np.float32)
-        names["text_video"] = hiero.load("hiero-k400", backbone="default", device="cpu").read_array(scores)
+        names["text_video"] = hiero.load("hiero-k400", device="cpu").read_array(scores)
     monkeypatch.chdir(tmp_path)
     test = EXAMPLES[name]
     test.globs = {**test.globs, **names}

@@ -1,4 +1,4 @@
-"""Points to plug into: a package of twenty lines adds a backbone, a text encoder, a clustering and an exporter."""
+"""Points to plug into: a package of twenty lines adds a backbone, a clustering and a format."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def run(installed: Path, code: str, home: Path) -> str:
     return done.stdout
 
 
-def test_all_four_are_listed(installed, tmp_path):
+def test_plug_ins_are_listed(installed, tmp_path):
     code = "from hiero.plugins import *; print(*(name for group in GROUPS for name in registered(group)))"
     names = run(installed, code, tmp_path).split()
-    assert {"brightness", "letters", "halves", "lines"} <= set(names)
-    assert {"i3d-k400", "minilm", "spectral", "vtt"} <= set(names)
+    assert {"brightness", "halves", "lines"} <= set(names)
+    assert {"i3d-k400", "spectral", "vtt"} <= set(names)
 
 
-def test_a_clustering_and_an_exporter_on_the_command_line(installed, tmp_path):
+def test_a_clustering_and_a_format_on_the_command_line(installed, tmp_path):
     np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
     arguments = [
         "steps",
@@ -70,7 +70,7 @@ def test_a_backbone_reads_a_video(installed, tmp_path):
     write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
     code = f"""
 import hiero
-video = hiero.load("raw", backbone="brightness", device="cpu").read({str(tmp_path / "v.mp4")!r})
+video = hiero.load("brightness", device="cpu").read({str(tmp_path / "v.mp4")!r})
 print(video.nodes.shape)
 """
     assert run(installed, code, tmp_path).strip() == "(4, 3)"
@@ -95,39 +95,14 @@ def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
     assert "1 kept" in run(installed, code, tmp_path)
 
 
-def test_a_text_encoder_trains_and_answers(installed, tmp_path):
-    """Narrations are encoded by the plug-in while training, and questions afterwards."""
-    pytest.importorskip("lightning_fabric", reason="needs lightning-fabric: pip install 'hiero-video[train]'")
-    (tmp_path / "features").mkdir()
-    for name in ("a", "b"):
-        np.save(tmp_path / "features" / f"{name}.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
-    narrations = ["video,time_s,text", "a,5,boil water", "a,30,cut the leek", "b,9,boil water", "b,41,stir"]
-    (tmp_path / "narrations.csv").write_text("\n".join(narrations))
-    sizes = ["model.hidden_size=8", "model.embedding_size=8", "model.gate_size=4", "model.radius_s=2.5"]
-    settings = ["text.encoder=letters", "epochs=1", "warmup_epochs=0", *sizes]
-    code = f"""
-from pathlib import Path
-import hiero
-from hiero.features.stores import pack
-from hiero.training.from_files import TrainOptions, train_from_files
-folder = Path({str(tmp_path)!r})
-pack(folder / "features", folder / "store", clock=hiero.Clock(1, 1))
-inputs = folder / "store", folder / "narrations.csv", folder / "model"
-train_from_files(*inputs, settings={settings}, options=TrainOptions(device="cpu", validation_share=0.0))
-answer, = hiero.load(folder / "model", device="cpu").read(folder / "features" / "a.npy").ask("boil water")
-print(len(answer.matches) > 0)
-"""
-    assert run(installed, code, tmp_path).strip() == "True"
-
-
 def test_ours_register_the_same_way():
-    """The groups hold what pyproject.toml lists, whether hiero was installed or only lies on the path."""
+    """The groups hold what pyproject.toml lists; without `pip install -e .` after a change they do not."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert set(listed) == set(plugins.GROUPS)
     for group, entries in listed.items():
         found = plugins.registered_entry_points(group)
         assert entries.items() <= {name: entry.value for name, entry in found.items()}.items()
-        assert list(entries) == plugins.registered(group)[: len(entries)]  # the order of lists
+        assert set(entries) == set(plugins.registered(group)[: len(entries)])  # before those of other packages
         for name in entries:
             assert plugins.load_plugin(group, name) is not None
 
@@ -135,10 +110,10 @@ def test_ours_register_the_same_way():
 def test_what_is_not_there_or_broken_is_named(monkeypatch):
     with pytest.raises(InputError, match="unknown clustering magic; choose from"):
         plugins.load_plugin("hiero.clusterings", "magic")
-    broken = EntryPoint("broken", "no_such_module:thing", "hiero.exporters")
+    broken = EntryPoint("broken", "no_such_module:thing", "hiero.formats")
     monkeypatch.setattr(plugins, "registered_entry_points", lambda _: {"broken": broken})
     with pytest.raises(InputError, match=r"broken .* cannot be loaded"):
-        plugins.load_plugin("hiero.exporters", "broken")
+        plugins.load_plugin("hiero.formats", "broken")
 
 
 @pytest.mark.parametrize("target", ["no_such_module:X", "json:no_such_name", "raising_plugin:X"])

@@ -30,6 +30,7 @@ from hiero.cli import (
     reproduce,
     serve,
     steps,
+    training,
 )
 from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
@@ -52,14 +53,12 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Collections": (corpus.index, corpus.search, corpus.app, report.report),
     "Models": (
         corrections.adapt,
-        models.train,
-        models.pack,
-        models.embed,
-        models.import_checkpoint,
+        training.train,
+        training.pack,
+        training.embed,
+        models.app,
         heads.app,
         extraction.extract,
-        extraction.backbones,
-        models.weights_app,
         cache.app,
     ),
     "Benchmarks": (evaluation.app, reproduce.reproduce),
@@ -77,8 +76,9 @@ for flag in ("--help", "--version"):
     app[flag].group = (OPTIONS,)
 
 
-# Earlier spellings and what to type instead: a command, or a command with an option.
-MOVED = {
+# Earlier spellings and what to type instead: a command, or a command with an option. The first match counts.
+VIDEO_COMMANDS = ("steps", "ask", "clips", "procedure", "index", "search", "report", "adapt", "serve")
+MOVED: dict[tuple[str, ...], str] = {
     ("label",): "hiero steps VIDEO --labels FILE",
     ("figure",): "python -m examples.figures",
     ("watch",): "hiero steps RECORDING",
@@ -91,6 +91,14 @@ MOVED = {
     ("steps", "--together"): "hiero procedure VIDEO VIDEO",
     ("reproduce", "--only"): "hiero reproduce DATA TABLE TABLE",
     ("ask", "--reel"): 'hiero clips VIDEO "cut the onion" -o best.mp4',
+    ("backbones",): "hiero models",
+    ("weights", "get"): "hiero models get NAME",
+    ("weights", "path"): "hiero models get NAME",
+    ("weights",): "hiero models",
+    ("import-checkpoint",): "hiero models import CHECKPOINT -o FOLDER",
+    ("eval", "--backbone"): "hiero eval … --model egovlp",
+    **{(name, "--backbone"): f"hiero {name} … --model NAME; hiero models lists the names" for name in VIDEO_COMMANDS},
+    **{(name, "--words"): f"hiero {name} … --model hiero-k400-permissive" for name in VIDEO_COMMANDS},
 }
 
 
@@ -128,8 +136,9 @@ def main() -> None:
 
 def _check_moved(arguments: list[str]) -> None:
     """Refuse an earlier spelling, and say what replaces it."""
+    names = [argument.partition("=")[0] for argument in arguments]
     for (command, *options), replacement in MOVED.items():
-        if arguments[:1] == [command] and all(option in arguments for option in options):
+        if names[:1] == [command] and all(option in names for option in options):
             raise InputError(f"hiero {' '.join([command, *options])} no longer exists; use: {replacement}")
 
 

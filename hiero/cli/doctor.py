@@ -58,7 +58,7 @@ def check_versions() -> Iterator[Finding]:
 def check_weights() -> Iterator[Finding]:
     """Installed weights, compared with their published hashes."""
     for entry in weights.REGISTRY.values():
-        name, command = f"weights {entry.name}", f"hiero weights get {entry.name}"
+        name, command = f"weights {entry.name}", f"hiero models get {entry.name}"
         folder = weights.find(entry.name)
         if folder is None:
             level: Literal["ok", "warning"] = "warning" if entry.name in DEFAULT_WEIGHTS else "ok"

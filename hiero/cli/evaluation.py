@@ -30,8 +30,7 @@ ProtocolName = Annotated[
 ]
 Baselines = Annotated[bool, Parameter(help="Also score other clusterings, raw features and chance.")]
 NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar segments) per video.")]
-Model = Annotated[str, Parameter(help="Model folder, Hugging Face id, or `raw` for the features alone.")]
-TextBackbone = Annotated[str, Parameter(help="With `--model raw`, the backbone of the features: egovlp or lavila-l.")]
+Model = Annotated[str, Parameter(help="Model name, folder, Hugging Face id, backbone such as egovlp, or `raw`.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
 GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
 
@@ -111,7 +110,6 @@ def egomcq(
     store: Path,
     questions: Path,
     model: Model,
-    backbone: TextBackbone = "default",
     context: int | None = None,
     batch_size: int = 2048,
     device: Device = "auto",
@@ -122,7 +120,7 @@ def egomcq(
     **Examples**
 
     * `hiero eval egomcq --store packed/ --questions egomcq.json --model hiero-egovlp/`
-    * `hiero eval egomcq --store packed/ --questions egomcq.json --model raw --backbone egovlp`
+    * `hiero eval egomcq --store packed/ --questions egomcq.json --model egovlp`
 
     Parameters
     ----------
@@ -142,7 +140,7 @@ def egomcq(
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = hiero.load(model, backbone=backbone, device=device)
+    engine = hiero.load(model, device=device)
     is_raw = engine.folder is None
     if is_raw and context is not None:
         raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
@@ -223,7 +221,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     without_rate = [name for name, lack in lacking.items() if lack == NO_RATE]
     if without_rate:
         log(f"{format_count(len(without_rate), 'video')} without a frame rate left out: {', '.join(without_rate)}")
-    engine = hiero.load(options.model, backbone="default", device=options.device)
+    engine = hiero.load(options.model, device=options.device)
     for warning in (warnings := check_lengths(engine, videos, options.stride)):
         log(warning)
     with progress_bar("videos", len(videos)) as advance:
@@ -259,7 +257,6 @@ class GoalStepOptions:
 
     features: Path
     model: Model
-    backbone: TextBackbone = "default"
     groups: Path | None = None
     fps: float = 30.0
     stride: Stride = 16.0
@@ -268,9 +265,9 @@ class GoalStepOptions:
 
     def load_engine(self, protocol: Protocol | None = None) -> hiero.Engine:
         """The model, configured for a protocol."""
-        engine = hiero.load(self.model, backbone=self.backbone, device=self.device)
+        engine = hiero.load(self.model, device=self.device)
         if engine.folder is None and not engine.has_text:
-            raise InputError("Goal-Step needs a text encoder; give --model FOLDER, or --backbone egovlp")
+            raise InputError("Goal-Step needs a text encoder; give --model FOLDER or --model egovlp")
         return engine if protocol is None else protocol.configure(engine)
 
     def read_cases(

@@ -1,4 +1,4 @@
-"""hiero extract and hiero backbones: features of whole collections from any backbone."""
+"""hiero extract: features of whole collections from any backbone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-import hiero
-from hiero.cli.console import (
-    ReadingBars,
-    echo,
-    log,
-    plain_table,
-    print_json,
-    reading_bars,
-    results_console,
-    transient_bars,
-)
+from hiero.cli.console import ReadingBars, echo, log, print_json, reading_bars, transient_bars
 from hiero.cli.options import (
     BatchSize,
     Device,
@@ -33,14 +23,11 @@ from hiero.cli.options import (
     check_at_least,
     set_threads,
 )
-from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.types import ProgressEvent, format_time
 
 if TYPE_CHECKING:
     from hiero.features.collection import ExtractionProgress, ExtractionResult
-
-FILE_WIDTH = 220  # characters of a table in a file or pipe
 
 
 @Parameter(name="*")
@@ -51,7 +38,7 @@ class FeatureOptions:
     Parameters
     ----------
     weights
-        Checkpoint to use instead of the weights downloaded by `hiero weights get`.
+        Checkpoint to use instead of the weights that `hiero models get` installs.
     clock
         `seconds`: a row every 16/30 s, or every `--spacing` seconds, at any frame rate. `frames`: a
         row every 16 frames.
@@ -130,7 +117,7 @@ def extract(
     out
         Output folder for the feature files.
     backbone
-        Name of a backbone from `hiero backbones`.
+        Name of a backbone from `hiero models`.
     """
     from hiero.features.collection import ExtractionPlan, extract_all
     from hiero.features.ray_cluster import extract_on_cluster
@@ -214,66 +201,3 @@ def _extraction_bars(num_videos: int) -> Iterator[ExtractionProgress]:
                 log(f"{result.name}: {result.status} ({count})")
 
         yield ExtractionProgress(begin, advance, end, log, reading)
-
-
-def backbones(
-    *,
-    measure: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
-    device: Device = "auto",
-) -> None:
-    """List the backbones with their features, weights, licences and speed.
-
-    **Example**
-
-    * `hiero backbones --measure egovlp lavila-l`
-
-    Parameters
-    ----------
-    measure
-        Backbones to measure on this machine with random weights, or `all`. The results are kept.
-    """
-
-    from hiero.features.speed import known_speeds, measure_speed
-    from hiero.networks.registry import backbones as registered_backbones
-
-    device = choose_device(device)
-    for name in list(registered_backbones()) if measure == ["all"] else measure or []:
-        log(f"measuring {name} on {device} …")
-        try:
-            measure_speed(name, device)
-        except InputError as error:
-            log(f"{error}")
-    speeds = known_speeds(device)
-    columns = ("name", "width", "window", "description", "weights", "licence", "source", "speed")
-    table = plain_table(*columns, right=("width",))
-    for column in table.columns:
-        column.overflow = "fold"
-    for backbone in registered_backbones().values():
-        table.add_row(*_describe_backbone(backbone, speeds.get(backbone.name)))
-    results_console(file_width=FILE_WIDTH).print(table)
-
-
-def _describe_backbone(backbone: hiero.Backbone, speed: float | None) -> list[str]:
-    """The cells of its row."""
-    from hiero.networks.registry import FPS, STRIDE
-    from hiero.storage import weights
-
-    if backbone.num_frames:
-        window = f"{STRIDE}/{FPS:.0f} s, {backbone.num_frames} frames"
-    else:
-        window = "1 frame" if backbone.per_frame else "2 s"
-    entry = weights.REGISTRY.get(backbone.weights_name)
-    if entry is None or weights.find(entry.name):
-        availability = "installed"
-    else:
-        availability = "downloaded on first use" if backbone.auto_fetch else f"hiero weights get {entry.name}"
-    return [
-        backbone.name,
-        str(backbone.width),
-        window,
-        backbone.description,
-        availability,
-        entry.licence if entry else "",
-        entry.origin if entry else backbone.module,
-        "use --measure" if speed is None else f"{speed:.2f} × real time",
-    ]

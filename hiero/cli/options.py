@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import warnings
@@ -91,14 +90,8 @@ class VideoOptions:
     Parameters
     ----------
     model
-        Shipped model (hiero-k400 or hiero-omnivore-b), model folder, Hugging Face id, or `raw` for the
-        features of the backbone alone.
-    backbone
-        Backbone for videos, from `hiero backbones`. `auto` uses CLIP if it is installed and the model is
-        hiero-k400, else `default`: the backbone of the model.
-    words
-        Weights for words and pictures: `research`, or `permissive`, which learned from COCO alone.
-        Defaults to $HIERO_WORDS or `research`.
+        Name from `hiero models`, model folder, or Hugging Face id. The name of a backbone gives its
+        features without a model; `raw` takes feature files as they are.
     precision
         Precision of the backbone. `auto` chooses the fastest one.
     cache
@@ -115,11 +108,9 @@ class VideoOptions:
     """
 
     model: str = "hiero-k400"
-    backbone: str = "auto"
     hz: FeatureRate = None
     stream: Stream = 0
     device: Device = "auto"
-    words: Literal["research", "permissive"] | None = None
     precision: Literal["auto", "float32", "float16"] = "auto"
     batch_size: BatchSize = None
     threads: Threads = None
@@ -131,27 +122,15 @@ class VideoOptions:
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""
-        from hiero.networks.joint_text import WORDS_VARIABLE
-
         self._check_speech()
         set_threads(self.threads)
-        if self.words is not None:
-            os.environ[WORDS_VARIABLE] = self.words  # which processes started from here inherit
         parse_hz(self.hz)  # reports mistakes before weights are loaded
-        engine = hiero.load(
-            self.model, backbone=self.backbone, device=self.device, precision=self.precision, batch_size=self.batch_size
-        )
-        if self.backbone == "auto" and engine.folder is None and engine.backbone.has_text:
-            names = ", ".join(engine.backbones)
-            log(f"backbone: {names}, because its weights are installed; --backbone default uses the built-in model")
-        return engine
+        return hiero.load(self.model, device=self.device, precision=self.precision, batch_size=self.batch_size)
 
     def read_video(self, source: VideoSource, engine: hiero.Engine, bars: CollectionBars | None = None) -> hiero.Video:
         """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
-        from hiero.engine import engine_for
         from hiero.engine.transcripts import TranscriptSettings, load_transcript
 
-        engine = engine_for(engine, source)
         lines: list[str] = []
         # Warnings would garble the bars, so they are shown afterwards.
         with (

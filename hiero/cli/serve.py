@@ -147,7 +147,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     from hiero.serve.library import open_library
 
     uri = next(filter(is_corpus, what), None)
-    if uri is not None and options.backbone == VideoOptions.backbone:
+    if uri is not None:
         options = with_model_of(hiero.Corpus(uri), options)
     library = open_library(list(what), options.load_engine(), settings.truth, log, join, may_be_empty=settings.watch)
     if settings.index and library.corpus is None:

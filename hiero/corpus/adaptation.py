@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,16 @@ from hiero.errors import InputError
 from hiero.formats.annotations import read_annotations
 from hiero.formats.hiero_json import read_edits
 from hiero.media.source import VideoSource
-from hiero.model.model_folder import CONFIG_FILE, PROTOTYPE_FILES, TEXT_ENCODER_FILE, WEIGHTS_FILE, open_model_folder
+from hiero.model.model_folder import (
+    CONFIG_FILE,
+    HEAD_KEY,
+    PROTOTYPE_FILES,
+    TEXT_ENCODER_FILE,
+    WEIGHTS_FILE,
+    open_model_folder,
+)
 from hiero.steps.prototypes import CorrectedVideo, StepPrototypes, learn_prototypes
-from hiero.storage.files import atomic_path
+from hiero.storage.files import atomic_path, read_json, write_text
 from hiero.types import AnnotatedStep, Hierarchy
 
 MAX_NAMES = 3  # names listed in an error
@@ -97,13 +105,16 @@ def adapt(
 ) -> StepPrototypes:
     """Write a copy of a model that knows the named steps of some videos, like `hiero adapt`."""
     if engine.folder is None:
-        raise InputError("raw features have no model to adapt; choose one with --model")
-    source = open_model_folder(engine.folder.path).path
-    if out.resolve() == source.resolve():
+        raise InputError(f"{engine.name} has no model to adapt; choose one with --model")
+    source = open_model_folder(engine.folder.path)
+    if out.resolve() == source.path.resolve():
         raise InputError(f"{out}: is the model to adapt; choose another folder for the adapted one")
     prototypes = learn_from_videos([(read(steps.source), steps.steps) for steps in corrections])
     out.mkdir(parents=True, exist_ok=True)
-    copy_model(source, out)
+    copy_model(source.path, out)
+    if engine.folder.image_text_head != source.image_text_head:
+        document = read_json(out / CONFIG_FILE) | {HEAD_KEY: engine.folder.image_text_head}
+        write_text(out / CONFIG_FILE, json.dumps(document, indent=2) + "\n")
     prototypes.save(out, {"model": engine.name, "videos": [steps.name for steps in corrections]})
     return prototypes
 

@@ -262,6 +262,8 @@ def _num_steps(record: IndexedVideo) -> Sequence[int] | None:
 def corpus_model(corpus: Corpus) -> str | None:
     """The model of a corpus as an argument of `hiero.load`, or None if it cannot be found."""
     record = corpus.first_video()
-    if record is None or record.model in (*SHIPPED, "raw"):
+    if record is None or record.model in SHIPPED:
         return None if record is None else record.model
+    if record.model_key.startswith("raw"):  # features of a backbone; earlier versions called all of them raw
+        return record.model_key.removeprefix("raw-") if record.model == "raw" else record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

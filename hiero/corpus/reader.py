@@ -148,7 +148,7 @@ class CorpusReader:
         """
 
         def score(summaries: list[bytes]) -> np.ndarray:
-            return SpanSummaries.from_bytes(summaries).similarity([text])[0]
+            return SpanSummaries.from_bytes(summaries).similarity([text], engine.image_text_head)[0]
 
         query = StepQuery(num, videos, level, exact, by_text=True)
         words = find_words(self.tables, text, query)

@@ -5,7 +5,7 @@ The command line, the server and notebooks share it. `embedder` puts features an
 """
 
 from hiero.engine.embedder import NO_TEXT, Embedder
-from hiero.engine.engine import Engine, engine_for, load
+from hiero.engine.engine import Engine, load
 from hiero.engine.video import Video
 
-__all__ = ["NO_TEXT", "Embedder", "Engine", "Video", "engine_for", "load"]
+__all__ = ["NO_TEXT", "Embedder", "Engine", "Video", "load"]

@@ -18,7 +18,7 @@ import numpy as np
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder
-from hiero.networks.joint_text import encode_joint_texts, joint_key
+from hiero.networks.joint_text import RESEARCH, encode_joint_texts, joint_key
 from hiero.networks.minilm import MINILM_SIZE, encode_minilm
 from hiero.networks.registry import Backbone, Precision, fetch_weights, find_backbone
 from hiero.networks.vector_cache import TextCache
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 CLIP = "clip-vit-b32"
 PICTURES = "dinov2-text"  # the backbone whose features share a space with words
 NO_TEXT = (
-    "raw features cannot be compared with texts. Use a trained model (--model), or a backbone with a text encoder "
-    "(--backbone clip, egovlp or lavila-l)."
+    "these features cannot be compared with texts. Use a trained model, or a backbone with a text encoder "
+    "(--model clip-vit-b32, egovlp or lavila-l)."
 )
 DEEP_LEVEL = 2  # on which the paper finds procedures
 NUM_VOCABULARIES = 4  # lists of texts whose vectors stay in memory
@@ -104,7 +104,7 @@ class Embedder:
             return f"raw-{self.backbone.name}" if self.backbone.has_text or self.backbone.num_frames else "raw"
         settings = [config.to_dict() for config in self.folder.networks] or self.folder.config.to_dict()
         described = json.dumps(settings, sort_keys=True) + content_key(self.folder.path / WEIGHTS_FILE)
-        described += joint_key() if self.has_pictures else ""
+        described += joint_key(self.image_text_head) if self.has_pictures else ""
         return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     # Features
@@ -156,6 +156,11 @@ class Embedder:
         """Whether pictures in a space with words are used beside the model."""
         return PICTURES in self.backbones and self.uses_minilm
 
+    @property
+    def image_text_head(self) -> str:
+        """Name of the head that puts pictures and texts into one space."""
+        return RESEARCH if self.folder is None else self.folder.image_text_head
+
     def fetch_text_encoder(self, progress: ProgressCallback | None = None) -> None:
         """Download the text encoder if it is missing, so that the progress is visible."""
         if self.uses_minilm:
@@ -196,7 +201,7 @@ class Embedder:
         vectors, projected = self.encode(texts)
         parts = [projected, vectors] if self.uses_minilm else [projected]
         if self.has_pictures:
-            parts.append(encode_joint_texts(texts).reshape(len(texts), -1))
+            parts.append(encode_joint_texts(texts, self.image_text_head).reshape(len(texts), -1))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     @property
@@ -211,13 +216,8 @@ class Embedder:
             return encode_texts(list(texts), str(self.folder.path), device=choose_device(self.device)).float().numpy()
         if self.uses_minilm:
             return encode_minilm(list(texts))
-        from hiero.networks.text_encoders import find_text_encoder
-
-        plugin = find_text_encoder(self._encoder_name or "", choose_device(self.device))
-        if plugin is None:
-            missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"
-            raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
-        return TextCache(plugin.key).encode(list(texts), plugin.encode).astype(np.float32)
+        missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"
+        raise InputError(f"{self.name}: the model folder {missing}; train or import the model again")
 
     @property
     def user_checkpoint(self) -> Path:

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hiero.devices import choose_device
-from hiero.engine.embedder import CLIP, PICTURES, Embedder
+from hiero.engine.embedder import PICTURES, Embedder
 from hiero.engine.evidence import open_sight
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
@@ -26,9 +25,11 @@ from hiero.features.video_features import VideoFeatures
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
 from hiero.media.addresses import display_addresses
 from hiero.media.source import SourceFile, VideoInput, VideoSource, join_keys
-from hiero.model.model_folder import SHIPPED, ModelFolder, open_model_folder
+from hiero.model.model_folder import ModelFolder, open_model_folder
 from hiero.networks.joint_text import joint_key
-from hiero.networks.registry import Precision, backbone_for, backbones, fetch_weights, find_backbone
+from hiero.networks.registry import GROUP as BACKBONES
+from hiero.networks.registry import Precision, backbone_for, fetch_weights, find_backbone
+from hiero.plugins import registered
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
@@ -36,6 +37,7 @@ from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.vectors import unit_vectors
 
 DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
+RAW = "raw"  # a model name: the rows of feature files as they are
 CACHE_VERSION = 7
 JPEG = b"\xff\xd8"
 
@@ -43,70 +45,39 @@ JPEG = b"\xff\xd8"
 def load(
     model: str | Path = "hiero-k400",
     *,
-    backbone: str = "auto",
     device: str = "auto",
     precision: Precision = "auto",
     batch_size: int | None = None,
-    for_path: Path | str | None = None,
 ) -> Engine:
     """Load an engine that reads videos with a model.
 
     Args:
-        model: Name of a shipped model (`hiero-k400`, `hiero-omnivore-b`), a model folder, a hub id, or
-            `raw` for features without a model.
-        backbone: Backbone used to read videos. `default` is the one the model was trained on. Any other
-            of `hiero backbones` works without a model. `auto` uses CLIP if its weights are installed
-            and `model` is the default one, else `default`.
+        model: A name from `hiero models`, a model folder, or a hub id. The name of a backbone, such as
+            `egovlp`, gives its features without a model; `raw` takes feature files as they are.
         device: `auto`, `cpu`, `cuda` …
         precision: `auto` chooses the fastest one for the device.
         batch_size: Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.
-        for_path: A file that will be read. With `auto`, feature files that are not from CLIP get the
-            default backbone.
 
     Raises:
-        InputError: There is no such model or backbone, or they do not fit each other.
+        InputError: There is no such model.
 
     Examples:
         >>> engine = hiero.load("raw")
         >>> engine.read_array(np.eye(60, dtype=np.float32)).duration_s
         60.0
     """
-    backbone = CLIP if backbone == "clip" else backbone
-    if backbone == "auto":
-        is_clip = str(model) == SHIPPED[0] and weights.find(CLIP) is not None
-        backbone = CLIP if is_clip and not (for_path and _has_other_features(for_path)) else "default"
-    if backbone == "default":
-        folder = None if str(model) == "raw" else open_model_folder(model)
-        return Engine(folder, Path(model).name, _backbones_for(folder), device, precision, batch_size)
-    if backbone not in backbones() or backbone in DEFAULT_BACKBONES:
-        alone = [name for name, known in backbones().items() if known.num_frames or not known.builtin]
-        raise InputError(f"backbone must be one of {', '.join(['auto', 'default', 'clip', *alone])}, got {backbone}")
-    if str(model) in ("raw", SHIPPED[0]):
-        return Engine(None, "raw", (backbone,), device, precision, batch_size)
-    engine = Engine(open_model_folder(model), Path(model).name, (backbone,), device, precision, batch_size)
-    engine.check_width("Leave out --model or --backbone.")
-    return engine
+    name, settings = str(model), (device, precision, batch_size)
+    if name == RAW:
+        return Engine(None, RAW, DEFAULT_BACKBONES[:1], *settings)
+    if name in registered(BACKBONES):
+        return Engine(None, find_backbone(name).name, (name,), *settings)
+    folder = open_model_folder(model)
+    return Engine(folder, Path(model).name, _backbones_for(folder), *settings)
 
 
-def engine_for(engine: Engine, source: VideoInput) -> Engine:
-    """The engine for one file of a collection: the shipped model for features that are not from CLIP."""
-    if engine.backbones == (CLIP,) and _has_other_features(source):
-        return engine.default_engine
-    return engine
-
-
-def _has_other_features(source: VideoInput) -> bool:
-    """Whether a file has features that are not from CLIP."""
-    file = VideoSource.of(source).files[0]
-    if file.path.suffix.lower() not in FEATURE_SUFFIXES:
-        return False
-    sidecar = read_sidecar(file.fetch())
-    return sidecar is None or sidecar.backbone != CLIP
-
-
-def _backbones_for(folder: ModelFolder | None) -> tuple[str, ...]:
+def _backbones_for(folder: ModelFolder) -> tuple[str, ...]:
     """The backbones that read videos for a model."""
-    name = None if folder is None else backbone_for(folder.config.backbone, folder.config.input_size)
+    name = backbone_for(folder.config.backbone, folder.config.input_size)
     return DEFAULT_BACKBONES if name is None or name in DEFAULT_BACKBONES else (name,)
 
 
@@ -153,11 +124,6 @@ class JoinedContent(FileContent):
 @dataclass
 class Engine(Embedder):
     """Reads videos and feature files with one model and its backbones. Created by `hiero.load`."""
-
-    @cached_property
-    def default_engine(self) -> Engine:
-        """The engine of the shipped model with its own backbone and these settings."""
-        return load(backbone="default", device=self.device, precision=self.precision, batch_size=self.batch_size)
 
     def read(
         self,
@@ -251,6 +217,8 @@ class Engine(Embedder):
             return self._read_features(path, clock, content)
         if clock is not None:
             raise InputError(f"{path}: --hz is only for feature files, and this is a video.")
+        if self.name == RAW:
+            raise InputError(f"{path}: raw is for feature files; name a backbone, such as --model i3d-k400")
         self.check_width("Give it a feature file, or leave out --model.")
         source = self._extract(file, content, stream, progress)
         clock = Clock(1.0, source.spacing_s)
@@ -302,8 +270,8 @@ class Engine(Embedder):
         elif not self._is_tower:
             return
         if backbone != expected:
-            hint = "Choose another --model or --backbone."
-            raise InputError(f"{path}: has features of {backbone}, but {self.name} needs those of {expected}. {hint}")
+            needed = f"but {self.name} needs those of {expected}"
+            raise InputError(f"{path}: has features of {backbone}, {needed}; use --model {backbone}")
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
         config = None if self.folder is None else self.folder.config
@@ -351,8 +319,9 @@ class Engine(Embedder):
 
         path = video_file.fetch(progress)
         duration_s = probe(path, stream).duration_s  # an unreadable file is an error before weights are downloaded
-        for name in self.backbones:
-            fetch_weights(find_backbone(name), progress)
+        backbones = [find_backbone(name) for name in self.backbones]
+        for backbone in backbones:
+            fetch_weights(backbone, progress)
         from hiero.features.extractor import ExtractionOptions, extract_features
 
         def report(done_s: float) -> None:
@@ -366,7 +335,9 @@ class Engine(Embedder):
             batch_size=self.batch_size,
             stream=stream,
         )
-        return extract_features(path, self.backbones, options, partial=partial, progress=report)
+        head = {"head": self.image_text_head}
+        backbones = [replace(b, options=head) if b.name == PICTURES else b for b in backbones]
+        return extract_features(path, backbones, options, partial=partial, progress=report)
 
     def _features_file(self, key: str, stream: int) -> Path:
         """File of the cache with the features of a video, by the key of its content."""
@@ -430,8 +401,9 @@ class Engine(Embedder):
         """Identifies the stream, the backbones, their head, and the user's own weights."""
         key, backbone = "-".join(self.backbones), self.backbone
         if PICTURES in self.backbones:
-            key += f"-{joint_key()}"
-        if backbone.needs_weights and not backbone.auto_fetch and weights.find(backbone.weights_name) is not None:
+            key += f"-{joint_key(self.image_text_head)}"
+        own = backbone.needs_weights and not weights.look_up(backbone.weights_name).is_pinned
+        if own and weights.find(backbone.weights_name) is not None:
             key += f"-{content_key(self.user_checkpoint)}"
         if backbone.num_frames:
             key += f"-{self.spacing_s:.4f}"

@@ -350,9 +350,14 @@ class Pictures(Sight):
     def bundled(self) -> list[str]:  # type: ignore[override]
         return [*default_labels(), *rich_labels()]
 
+    @property
+    def head(self) -> str:
+        """Name of the head that compares pictures with texts."""
+        return self.engine.image_text_head
+
     @cached_property
     def pictures(self) -> PictureEvidence:
-        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature())
+        return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature(self.head))
 
     @cached_property
     def classes(self) -> ClassEvidence:
@@ -372,17 +377,17 @@ class Pictures(Sight):
     @cached_property
     def _background(self) -> np.ndarray:
         """Similarity of each node with any text, (T,)."""
-        return background_similarity(picture_similarity(self.pictures, self.classes, default_labels()))
+        return background_similarity(picture_similarity(self.pictures, self.classes, default_labels(), self.head))
 
     def shown_similarity(self, texts: Sequence[str]) -> np.ndarray:
-        return np.asarray(picture_similarity(self.pictures, self.classes, texts) - self._background)
+        return np.asarray(picture_similarity(self.pictures, self.classes, texts, self.head) - self._background)
 
     @cached_property
     def summaries(self) -> SummaryCache:
-        return SummaryCache(lambda spans: summarise(self.pictures, self.class_probabilities, spans))
+        return SummaryCache(lambda spans: summarise(self.pictures, self.class_probabilities, spans, self.head))
 
     def span_similarity(self, texts: Sequence[str], spans: np.ndarray) -> np.ndarray:
-        return self.summaries.find(spans).similarity(texts)
+        return self.summaries.find(spans).similarity(texts, self.head)
 
     def pack_summaries(self, spans: np.ndarray) -> list[bytes]:
         return self.summaries.find(spans).to_bytes()

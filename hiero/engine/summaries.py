@@ -20,10 +20,12 @@ NUM_PARTS, PART_PATCHES = 6, 8
 CLASS_WEIGHT = 0.06  # weight of class names beside pictures
 
 
-def picture_similarity(pictures: PictureEvidence, classes: ClassEvidence, texts: Sequence[str]) -> np.ndarray:
+def picture_similarity(
+    pictures: PictureEvidence, classes: ClassEvidence, texts: Sequence[str], head: str
+) -> np.ndarray:
     """Similarity of each text with each picture and its classes, (Q, N)."""
     vectors = encode_minilm(texts)
-    return pictures.similarity(encode_joint_texts(texts)) + classes.similarity(vectors, vectors)
+    return pictures.similarity(encode_joint_texts(texts, head)) + classes.similarity(vectors, vectors)
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,17 @@ class SpanSummaries:
     probabilities: np.ndarray
     background: np.ndarray
 
-    def similarity(self, texts: Sequence[str]) -> np.ndarray:
+    def similarity(self, texts: Sequence[str], head: str) -> np.ndarray:
         """Similarity of each text with each span, (Q, N)."""
-        return np.asarray((self.part_similarity(texts) - self.background).max(2))
+        return np.asarray((self.part_similarity(texts, head) - self.background).max(2))
 
-    def part_similarity(self, texts: Sequence[str]) -> np.ndarray:
+    def part_similarity(self, texts: Sequence[str], head: str) -> np.ndarray:
         """Similarity of each text with each part, (Q, N, P), without the background."""
         num, num_parts = self.background.shape
         patches = self.patches.reshape(num * num_parts, -1, JOINT_SIZE)
-        pictures = PictureEvidence(self.pictures.reshape(-1, JOINT_SIZE), patches, pooling_temperature())
+        pictures = PictureEvidence(self.pictures.reshape(-1, JOINT_SIZE), patches, pooling_temperature(head))
         classes = class_evidence(np.repeat(self.probabilities, num_parts, axis=0), CLASS_WEIGHT)
-        return picture_similarity(pictures, classes, texts).reshape(-1, num, num_parts)
+        return picture_similarity(pictures, classes, texts, head).reshape(-1, num, num_parts)
 
     def to_bytes(self) -> list[bytes]:
         """Each span in half precision."""
@@ -95,7 +97,7 @@ class SummaryCache:
         return summaries
 
 
-def summarise(pictures: PictureEvidence, probabilities: np.ndarray, spans: np.ndarray) -> SpanSummaries:
+def summarise(pictures: PictureEvidence, probabilities: np.ndarray, spans: np.ndarray, head: str) -> SpanSummaries:
     """Summaries of spans of nodes [start, end), (N, 2), from the pictures and the class probabilities (T, C)."""
     parts = _parts(spans)
     patches = [group_vectors(pictures.patches[start:end].reshape(-1, JOINT_SIZE), PART_PATCHES) for start, end in parts]
@@ -105,7 +107,7 @@ def summarise(pictures: PictureEvidence, probabilities: np.ndarray, spans: np.nd
         mean_rows(probabilities, spans),
         np.zeros((len(spans), NUM_PARTS)),
     )
-    similarity = summaries.part_similarity([*default_labels(), *rich_labels()])
+    similarity = summaries.part_similarity([*default_labels(), *rich_labels()], head)
     background = background_similarity(similarity.reshape(len(similarity), -1))
     return replace(summaries, background=background.reshape(len(spans), NUM_PARTS))
 

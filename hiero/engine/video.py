@@ -199,7 +199,14 @@ class Video:
         return self.answer(self.edits, queries, num, in_order)
 
     def answer(self, edits: Hierarchy | None, queries: Sequence[str], num: int, in_order: bool = False) -> list[Answer]:
-        """`ask` with other corrected steps than those of the video."""
+        """`ask` with other corrected steps than those of the video.
+
+        Args:
+            edits: The steps as people corrected them, or None.
+            queries: The texts.
+            num: Maximum number of matches of each query.
+            in_order: Whether the queries are steps that follow each other.
+        """
         speech = self.speech if self.transcript else None
         return find_answers(self.sight, speech, edits, queries, num, in_order)
 

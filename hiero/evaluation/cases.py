@@ -275,7 +275,7 @@ def _start_worker(model: str) -> None:
     global _engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends this one
     threading.Thread(target=_exit_with, args=(parent_process(),), daemon=True).start()
-    _engine = load(model, backbone="default", device="cpu")
+    _engine = load(model, device="cpu")
 
 
 def _exit_with(parent: BaseProcess | None) -> None:

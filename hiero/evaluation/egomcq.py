@@ -125,7 +125,7 @@ def embed_clips(
     """
     model = engine.model
     if model is None and not engine.has_text:
-        raise InputError("EgoMCQ needs text, and raw features have none; pass a model (--model) or --backbone egovlp")
+        raise InputError("EgoMCQ needs text, and these features have none; choose --model FOLDER or --model egovlp")
     margin = 0 if model is None else context
     windows = [
         context_window(store.num_segments(video), store.clock, start_s, end_s, margin)

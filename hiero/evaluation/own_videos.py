@@ -103,7 +103,7 @@ def run_own_videos(
     annotated = read_annotations(annotations)
     if settings.only is not None:
         annotated = _select_videos(annotated, annotations, settings.only, log)
-    engine = load(settings.model, backbone="default", device=settings.device)
+    engine = load(settings.model, device=settings.device)
     num_processes = min(settings.num_processes, MAX_WORKERS, len(annotated) // MIN_CASES)
     if choose_device(settings.device) != "cpu":
         num_processes = 1

@@ -74,7 +74,7 @@ class ReleasedFiles:
         given = self.given(target)
         place = str(given or [*self._places(target), self.path(target)][0])
         if kind == "WEIGHTS":
-            place, source = f"the text tower of {name}", f"hiero weights get {name}"
+            place, source = f"the text tower of {name}", f"hiero models get {name}"
         elif kind == "MODELS":
             source = " ".join(self.resolve(definitions()["models"][name.partition("-seed")[0]].split()))
         else:
@@ -116,11 +116,10 @@ class ReleasedFiles:
         inputs = [*models, *data[1::2]]
         if is_head:
             return ["head", "eval", *models, *data], inputs
-        words = ["eval", run["eval"], *data, "--model", RAW if run["model"] == RAW else models[0]]
+        model = BACKBONE_NAMES.get(backbone, backbone) if run["model"] == RAW else models[0]
+        words = ["eval", run["eval"], *data, "--model", model]
         if "context" in run:
             words += ["--context", str(run["context"])]
-        if run["model"] == RAW:
-            words += ["--backbone", BACKBONE_NAMES.get(backbone, backbone)]
         if "protocol" in run:
             words += ["--protocol", run["protocol"]]
         return words, inputs
@@ -189,7 +188,7 @@ def _release_entry(name: str) -> tuple[str, str, str]:
 
 
 def _is_trained(model: str) -> bool:
-    return "import-checkpoint" not in definitions()["models"][model]
+    return "models import" not in definitions()["models"][model]
 
 
 def _report_name(run: Run, model: str) -> str:

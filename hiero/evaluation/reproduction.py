@@ -38,7 +38,7 @@ from hiero.storage.files import atomic_path, read_json, write_text
 
 TRAINING_FILE = "training.safetensors"  # state of an unfinished training, which --resume continues
 NUM_VIDEOS = sum(task.num_videos for task in TASKS)  # in EgoProceL
-WITHOUT_DEVICE = ("import-checkpoint", "pack")  # commands that have no --device
+WITHOUT_DEVICE = ("models", "pack")  # commands that have no --device
 SELECTED = "DATA/selected"  # links to the features of the videos that annotations name
 
 

@@ -74,7 +74,7 @@ class ExtractionPlan:
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"--batch-size must be at least 1, got {self.batch_size}")
         if self.weights is not None and not is_tower:
-            raise InputError(f"--weights needs a video backbone. For {self.backbone}, use hiero weights get.")
+            raise InputError(f"--weights needs a video backbone. For {self.backbone}, use hiero models get.")
 
     @property
     def backbone_info(self) -> Backbone:
@@ -148,7 +148,7 @@ class ExtractionPlan:
     def _backbones(self) -> LoadedBackbones:
         device = choose_device(self.device)
         return LoadedBackbones.load(
-            [self.backbone], device, self.precision, self.num_frames, self.weights, self.overlap
+            [self.backbone_info], device, self.precision, self.num_frames, self.weights, self.overlap
         )
 
     def prepare(self) -> None:

@@ -35,7 +35,7 @@ from hiero.features.video_features import VideoFeatures
 from hiero.media.decode import Sampling, Segment, has_gpu_decoder, read_segments
 from hiero.media.parallel_decode import read_segments_parallel
 from hiero.networks.i3d_int8 import use_fast_integers
-from hiero.networks.registry import Backbone, Precision, find_backbone, load_backbone
+from hiero.networks.registry import Backbone, Precision, load_backbone
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
@@ -73,18 +73,18 @@ class LoadedBackbones:
     @classmethod
     def load(
         cls,
-        names: Sequence[str],
+        backbones: Sequence[Backbone],
         device: str | torch.device = "cpu",
         precision: Precision = "auto",
         num_frames: int | None = None,
         folder: Path | None = None,
         overlap: int = 1,
     ) -> LoadedBackbones:
-        """Load backbones by name."""
-        backbones = [find_backbone(name) for name in names]
+        """Load backbones that read a video together."""
         tower = backbones[0].num_frames > 0
         if len(backbones) > 1 and any(backbone.num_frames for backbone in backbones):
-            raise InputError(f"{', '.join(names)}: a video backbone cannot be combined with other backbones")
+            names = ", ".join(backbone.name for backbone in backbones)
+            raise InputError(f"{names}: a video backbone cannot be combined with other backbones")
         if num_frames is not None and (num_frames < 1 or not tower):
             raise InputError(f"--frames must be at least 1 and needs a video backbone such as egovlp, got {num_frames}")
         device = torch.device(device)
@@ -98,7 +98,7 @@ class LoadedBackbones:
             for module in modules:
                 if use_fast_integers(module, window_frames):
                     module.float()  # the other layers
-        return cls(backbones, modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
+        return cls(list(backbones), modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
     def run(self, batch: list[Segment]) -> list[Tensor]:
         """Features of a batch of windows by each backbone."""
@@ -133,12 +133,12 @@ DEFAULT_OPTIONS = ExtractionOptions()
 
 def extract_features(
     path: Path | str,
-    networks: LoadedBackbones | Sequence[str],
+    networks: LoadedBackbones | Sequence[Backbone],
     options: ExtractionOptions = DEFAULT_OPTIONS,
     partial: Path | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> VideoFeatures:
-    """Extract the features of a video, a row for each segment, with loaded backbones or those of some names."""
+    """Extract the features of a video, a row for each segment, with backbones that are loaded, or with others."""
     if not isinstance(networks, LoadedBackbones):
         networks = LoadedBackbones.load(networks, options.device, options.precision)
     backbones = networks.backbones

@@ -1,6 +1,6 @@
 """Formats of steps: write a hierarchy for another tool, and read the files of other tools.
 
-Every format is an `Exporter`, an entry point of `hiero.exporters`. If it can be read back, it has a
+Every format is an `Exporter`, an entry point of `hiero.formats`. If it can be read back, it has a
 `StepReader`. Exports for annotation tools also store ids, threads and scores, which are restored for
 every step that nobody changed.
 """
@@ -23,7 +23,7 @@ from hiero.plugins import load_plugin, registered
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, read_bounded, write_bytes
 from hiero.types import MAX_STEPS, Hierarchy
 
-GROUP = "hiero.exporters"
+GROUP = "hiero.formats"
 MAX_BYTES = 2**26  # an hour of steps takes some kilobytes
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
@@ -71,7 +71,7 @@ class StepReader:
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format, registered as an entry point of `hiero.exporters`.
+    """A format, registered as an entry point of `hiero.formats`.
 
     Attributes:
         file_name: Name of the file, or of the one with the steps if there are several.

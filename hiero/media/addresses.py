@@ -23,7 +23,7 @@ SECRET_VARIABLE = re.compile(r"SECRET|TOKEN|PASSW|ACCESS_?KEY|ACCOUNT_?KEY|CREDE
 SECRET_VALUE = re.compile(
     r"(?i)\b([\w-]*(?:secret|token|passw|signature|credential|sig|authorization)[\w-]*)(\s*[=:]\s*)[^\s,;&'\"]+"
 )
-URL_IN_TEXT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://[^\s'\"<>)\]]+")
+URL_IN_TEXT = re.compile(r"(?<![a-zA-Z0-9+.-])[a-zA-Z0-9+.-]+://[^\s'\"<>)\]]+")
 MIN_SECRET_LENGTH = 6  # shorter values of variables could be parts of ordinary words
 MAX_REASON_LENGTH = 200
 COPY_NAMES: dict[Path, str] = {}  # public addresses by the path of the local copy

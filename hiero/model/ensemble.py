@@ -34,7 +34,6 @@ RUN_SETTINGS = (  # settings that do not affect the weights
     "threads_at_inference",
     "random_state",
     "behaviour",
-    "clustering",
 )
 
 

@@ -23,7 +23,13 @@ from hiero.storage.checkpoints import dequantise
 from hiero.storage.files import ASSETS, load_arrays, parse_json
 from hiero.vectors import unit_vectors
 
-SHIPPED = ("hiero-k400", "hiero-omnivore-b")
+SHIPPED = {  # model names, and what each is for
+    "hiero-k400": "the default: steps, names and questions for any first-person video",
+    "hiero-k400-permissive": "the same, with words and pictures compared by weights that learned from COCO alone",
+    "hiero-omnivore-b": "finds more by text in cooking recordings; Omnivore may not be used commercially",
+}
+PERMISSIVE = "hiero-k400-permissive"  # the files of hiero-k400, but another head
+HEAD_KEY = "image_text_head"  # entry of config.json
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
@@ -45,6 +51,11 @@ class ModelFolder:
     def text_encoder(self) -> Path | None:
         """The file of the model's own text encoder, if any."""
         return self.path / TEXT_ENCODER_FILE if (self.path / TEXT_ENCODER_FILE).is_file() else None
+
+    @property
+    def image_text_head(self) -> str:
+        """Name of the head in assets/dinov2-text that compares pictures with texts."""
+        return str(self.extra.get(HEAD_KEY, "research"))
 
     @cached_property
     def _text_heads(self) -> list[dict[str, np.ndarray]]:
@@ -81,7 +92,7 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
             raise InputError(
-                f"{folder}: not a model folder, {file} is missing; convert a .pth file: hiero import-checkpoint"
+                f"{folder}: not a model folder, {file} is missing; convert a .pth file: hiero models import FILE -o OUT"
             )
     extra: Any = None
     try:
@@ -89,6 +100,8 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
         config = ModelConfig.from_dict(extra.pop("model"))
         check_text_encoder(extra)
         networks = tuple(map(ModelConfig.from_dict, extra.pop("networks", ())))
+        if str(name) == PERMISSIVE:
+            extra[HEAD_KEY] = "permissive"
     except InputError as error:
         raise InputError(f"{folder / CONFIG_FILE}: {error}") from error
     except OSError as error:
@@ -103,21 +116,19 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
 def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
     """The folder of a shipped model, a path, or a hub id, which is downloaded."""
     if str(name) in SHIPPED:
-        return ASSETS / str(name)
+        return ASSETS / ("hiero-k400" if name == PERMISSIVE else str(name))
     if Path(name).is_dir():
         return Path(name)
     # A mistyped path can look like a hub id. If its parent folder exists, it is a path.
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():
-        raise InputError(f"{name}: no such model folder")
+        raise InputError(f"{name}: no such model or folder; run: hiero models")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError(
-            f"{name}: no such model folder; to load from a hub, run: pip install huggingface_hub"
-        ) from None
+        raise InputError(f"{name}: no such model; to load from a hub, run: pip install huggingface_hub") from None
     options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
     try:
         files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]
         return Path(snapshot_download(str(name), allow_patterns=files, **options))
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: no such model folder, and the download from the hub failed ({error})") from error
+        raise InputError(f"{name}: no such model, and the download from the hub failed ({error})") from error

@@ -1,6 +1,6 @@
-"""The replaceable parts of the network: operator, pooling and clustering.
+"""The replaceable part of the network: its operator.
 
-`ModelConfig` names them, and a saved model records the names. Other packages add parts as entry
+`ModelConfig` names it, and a saved model records the name. Other packages add operators as entry
 points, and scripts add them with `hiero.plugins.register`:
 
     register("hiero.operators", "my-operator", MyOperator)
@@ -12,7 +12,6 @@ docs/guides/plugins.md has a complete example.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -35,27 +34,8 @@ any values, which must not influence other nodes. A stage puts LeakyReLU between
 LayerNorm after the last.
 """
 
-Pooling = Callable[[ModelConfig], nn.Module]
-"""A pooling is a class built from the configuration, one instance for each level of the encoder.
 
-    forward(x, mask):   x (B, T, D), mask (B, T)  →  (B, ⌈T/2⌉, D)
-
-Row k of the result belongs to node 2k, whose time it keeps.
-"""
-
-
-class ThreadClustering(Protocol):
-    """A function that divides nodes into threads. It runs without gradients."""
-
-    def __call__(self, x: Tensor, config: ModelConfig) -> Tensor:
-        """x (B, S, D) → labels (B, S), integers in 0 … num_threads − 1.
-
-        x holds `sample_points` nodes spread evenly over each video; with `sample_points` None it
-        holds all nodes of one video, (1, T, D).
-        """
-
-
-def check_shape(part: str, x: Tensor, expected: tuple[int, ...]) -> None:
-    """Check the output of a part of another package."""
+def check_shape(operator: str, x: Tensor, expected: tuple[int, ...]) -> None:
+    """Check the output of an operator of another package."""
     if x.shape != expected:
-        raise InputError(f"{part} must return shape {tuple(expected)}, got {tuple(x.shape)}")
+        raise InputError(f"operator {operator} must return shape {tuple(expected)}, got {tuple(x.shape)}")

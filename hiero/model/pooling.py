@@ -6,10 +6,8 @@ Videos fill a prefix of T, which `mask` (B, T) marks.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-
-from hiero.config import ModelConfig
 
 MIN_SQUARED_DISTANCE = 1e-16  # lets a node at distance 0 outweigh all others
 
@@ -26,16 +24,6 @@ def pool(x: Tensor, mask: Tensor) -> Tensor:
     num_coarse = (x.shape[1] + 1) // 2
     total = 2 * x[:, ::2] + odd[:, :num_coarse] + odd[:, 1 : num_coarse + 1]
     return total / (2 + odd_weight[:, :num_coarse] + odd_weight[:, 1 : num_coarse + 1])
-
-
-class MeanPooling(nn.Module):
-    """`pool` as a module of the encoder."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return pool(x, mask)
 
 
 def upsample(coarse: Tensor, mask: Tensor) -> Tensor:

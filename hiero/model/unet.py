@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import ModelConfig
-from hiero.errors import InputError
 from hiero.model.gated_messages import SLOPE
-from hiero.model.parts import Operator, Pooling, ThreadClustering, check_shape
-from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, resample, upsample, upsample_by_time
+from hiero.model.parts import Operator, check_shape
+from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_threads
 from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_gates, uniform_neighbours
 from hiero.plugins import load_plugin
@@ -67,7 +66,7 @@ class Stage(nn.Module):
             else:
                 shape = x.shape
                 x = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
-                check_shape(f"operator {type(layer).__name__}", x, shape)
+                check_shape(type(layer).__name__, x, shape)
         return F.leaky_relu_(self.norm(x), SLOPE)
 
 
@@ -116,8 +115,6 @@ class TemporalEncoder(nn.Module):
         super().__init__()
         self.configure(config)
         self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
-        make_pooling: Pooling = load_plugin("hiero.poolings", config.pooling)
-        self.poolings = nn.ModuleList(make_pooling(config) for _ in range(config.depth))
 
     def configure(self, config: ModelConfig) -> None:
         """Change settings that do not affect the weights."""
@@ -133,12 +130,10 @@ class TemporalEncoder(nn.Module):
     def forward(self, level: Level, gates: Sequence[Sequence[Tensor]] | None = None) -> list[Level]:
         """Level 0 → levels 0 … depth. `gates` holds those of each stage."""
         levels = [level]
-        for i, (stage, pooling) in enumerate(zip(self.stages, self.poolings, strict=True)):
-            mask = level.mask[:, ::2]
-            x = pooling(level.features, level.mask)
-            check_shape(f"pooling {type(pooling).__name__}", x, (*mask.shape, level.features.shape[2]))
+        for i, stage in enumerate(self.stages):
+            x = pool(level.features, level.mask)
             spacing_s = None if level.spacing_s is None else 2 * level.spacing_s
-            level = Level(x, mask, level.times[:, ::2], spacing_s)
+            level = Level(x, level.mask[:, ::2], level.times[:, ::2], spacing_s)
             neighbours = temporal_neighbours(level, self.radius_s * 2 ** (i + 1))
             level = replace(level, features=x + stage(x, neighbours, None if gates is None else gates[i]))
             levels.append(level)
@@ -160,7 +155,6 @@ class FunctionAwareDecoder(nn.Module):
     def configure(self, config: ModelConfig) -> None:
         """Change settings that do not affect the weights."""
         self.config = config
-        self.cluster: ThreadClustering = load_plugin("hiero.thread_clusterings", config.clustering)
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""
@@ -191,7 +185,7 @@ class FunctionAwareDecoder(nn.Module):
             if depth == 0:
                 x = stage(x, temporal_neighbours(level, config.radius_s), stage_gates)
             elif cut:
-                threads = cut_threads(x, level.mask, config, self.cluster)
+                threads = cut_threads(x, level.mask, config)
                 x = reason_in_threads(stage, x, threads, config, stage_gates)
             else:  # the whole video is one thread
                 neighbours = uniform_neighbours(_video_group(level.mask), 1.0, config.thread_radius, x.dtype)
@@ -204,33 +198,21 @@ class FunctionAwareDecoder(nn.Module):
 
 
 @torch.no_grad()
-def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig, cluster: ThreadClustering = spectral_threads) -> Tensor:
+def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
     """Cluster a few evenly spread samples into threads; each node gets the label of its nearest sample."""
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
         if config.sample_points is None:
             threads = torch.full_like(mask, -1, dtype=torch.long)
             for i, num_nodes in enumerate(mask.sum(1).tolist()):
-                threads[i, :num_nodes] = _cluster_labels(x[i : i + 1, :num_nodes], config, cluster)[0]
+                threads[i, :num_nodes] = spectral_threads(x[i : i + 1, :num_nodes], config)[0]
             return threads
-        labels = _cluster_labels(resample(x, mask, config.sample_points), config, cluster)
+        labels = spectral_threads(resample(x, mask, config.sample_points), config)
         nearest = nearest_sample(mask, config.sample_points, rounded=config.behaviour.rounded_samples)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:
             threads = _truncate_labels(threads, nearest, mask, config.sample_points)
         return torch.where(mask, threads, -1)
-
-
-def _cluster_labels(x: Tensor, config: ModelConfig, cluster: ThreadClustering) -> Tensor:
-    """Labels (B, S) of nodes (B, S, D). Labels of other packages are checked."""
-    labels = cluster(x, config)
-    if cluster is spectral_threads:  # a check would wait for the GPU
-        return labels
-    name = f"clustering {config.clustering}"
-    check_shape(name, labels, x.shape[:2])
-    if labels.is_floating_point() or labels.min() < 0 or labels.max() >= config.num_threads:
-        raise InputError(f"{name} must return integers from 0 to {config.num_threads - 1}")
-    return labels.long()
 
 
 def _truncate_labels(labels: Tensor, nearest: Tensor, mask: Tensor, num_samples: int) -> Tensor:

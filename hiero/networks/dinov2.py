@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.errors import InputError
-from hiero.networks.joint_text import head_file
+from hiero.networks.joint_text import HEAD_FILES, RESEARCH
 from hiero.networks.registry import IMAGENET, normalise
 from hiero.storage.cache import content_key
 from hiero.storage.files import load_arrays, write_bytes
@@ -241,8 +241,7 @@ def group_patches(patches: Tensor, num: int) -> Tensor:
     return centres
 
 
-def load_head() -> PictureHead:
-    file = head_file()
+def load_head(file: Path) -> PictureHead:
     arrays = load_arrays(file, "picture.") | load_arrays(file, "patch.")
     head = PictureHead()
     head.load_state_dict({name: torch.from_numpy(value).float() for name, value in arrays.items()})
@@ -265,13 +264,13 @@ def load_tower(folder: Path) -> VisionTransformer:
         raise InputError(f"{path}: not the DINOv2 file ({error})") from error
 
 
-def load(folder: Path) -> JointPictures:
-    """Load the ONNX file in a folder, and the head with its additions."""
-    network, file = load_tower(folder), head_file()
+def load(folder: Path, head: str = RESEARCH) -> JointPictures:
+    """Load the ONNX file in a folder, and a head with its additions."""
+    network, file = load_tower(folder), HEAD_FILES[head]
     with torch.no_grad():
         for layer, addition in load_additions(file).items():
             network.get_parameter(f"{layer}.weight").add_(torch.from_numpy(addition))
-    return JointPictures(network, load_head(), partial(int8_model, folder, file)).eval()
+    return JointPictures(network, load_head(file), partial(int8_model, folder, file)).eval()
 
 
 def int8_model(folder: Path, head: Path) -> bytes:

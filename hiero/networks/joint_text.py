@@ -7,96 +7,85 @@ shortcut. Half of the result is compared with whole images, half with their patc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from hiero.errors import InputError
 from hiero.networks.minilm import MINILM_KEY, MiniLM, device_for, gelu, load_minilm
 from hiero.networks.vector_cache import TextCache, text_digest
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, load_arrays
 from hiero.vectors import unit_vectors
 
-WORDS_VARIABLE = "HIERO_WORDS"  # names the head to use
 HEAD_FILES = {name: ASSETS / "dinov2-text" / f"{name}.safetensors" for name in ("research", "permissive")}
-DEFAULT_HEAD = "research"
+RESEARCH = "research"  # name of the default head
 JOINT_SIZE = 256  # width of the vector of an image, of a patch and of half a text
 # The head was trained on sentences and on phrases. A question may be "cutting an onion" or "an onion".
 PROMPTS = ("{}", "a person {}")
 
 
-def head_file() -> Path:
-    """The file of the head that the user chose."""
-    name = os.environ.get(WORDS_VARIABLE) or DEFAULT_HEAD
-    if name not in HEAD_FILES:
-        raise InputError(f"{WORDS_VARIABLE} must be {' or '.join(HEAD_FILES)}, not {name}")
-    return HEAD_FILES[name]
-
-
 @cache
-def load_text_head() -> dict[str, np.ndarray]:
+def load_text_head(head: str) -> dict[str, np.ndarray]:
     """The arrays of the text side and of the pooling, in single precision."""
-    arrays = load_arrays(head_file(), "text.") | load_arrays(head_file(), "pooling")
+    arrays = load_arrays(HEAD_FILES[head], "text.") | load_arrays(HEAD_FILES[head], "pooling")
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 
 
 @cache
-def joint_key() -> str:
+def joint_key(head: str) -> str:
     """Identifies the head and the sentence encoder, for caches."""
-    return f"{content_key(head_file())[:12]}-{MINILM_KEY}"
+    return f"{content_key(HEAD_FILES[head])[:12]}-{MINILM_KEY}"
 
 
-def pooling_temperature() -> float:
+def pooling_temperature(head: str) -> float:
     """Temperature of the softmax over the patches of an image."""
-    return float(load_text_head()["pooling"][0])
+    return float(load_text_head(head)["pooling"][0])
 
 
-def encode_joint_texts(texts: Sequence[str]) -> np.ndarray:
+def encode_joint_texts(texts: Sequence[str], head: str) -> np.ndarray:
     """Two unit vectors for each text, one for whole images and one for patches, (n, 2, 256). Cached."""
-    return _encode_one(texts[0]) if len(texts) == 1 else _encode(texts)
+    return _encode_one(texts[0], head) if len(texts) == 1 else _encode(texts, head)
 
 
 @lru_cache(maxsize=4096)
-def _encode_one(text: str) -> np.ndarray:
-    return _encode([text])
+def _encode_one(text: str, head: str) -> np.ndarray:
+    return _encode([text], head)
 
 
-def _encode(texts: Sequence[str]) -> np.ndarray:
-    shipped = shipped_labels()
+def _encode(texts: Sequence[str], head: str) -> np.ndarray:
+    shipped = shipped_labels(head)
     others = [text for text in texts if text_digest(text) not in shipped]
-    new = dict(zip(others, TextCache(joint_key()).encode(others, encode_new_texts), strict=True))
+    encoded = TextCache(joint_key(head)).encode(others, partial(encode_new_texts, head=head))
+    new = dict(zip(others, encoded, strict=True))
     rows = [new[text] if text in new else shipped[text_digest(text)] for text in texts]
     return unit_vectors(np.stack(rows).astype(np.float32).reshape(len(texts), 2, JOINT_SIZE))
 
 
-def encode_new_texts(texts: Sequence[str]) -> np.ndarray:
+def encode_new_texts(texts: Sequence[str], head: str) -> np.ndarray:
     """The vectors of `encode_joint_texts`, (n, 512), computed."""
-    head = load_text_head()
+    arrays = load_text_head(head)
 
     def linear(x: np.ndarray, layer: str) -> np.ndarray:
-        return np.asarray(x @ head[f"text.{layer}.weight"].T + head[f"text.{layer}.bias"])
+        return np.asarray(x @ arrays[f"text.{layer}.weight"].T + arrays[f"text.{layer}.bias"])
 
     prompted = [prompt.format(text) for prompt in PROMPTS for text in texts]
-    vectors = _load_network(device_for(len(prompted))).encode(prompted)  # (n, 384)
+    vectors = _load_network(device_for(len(prompted)), head).encode(prompted)  # (n, 384)
     projected = linear(gelu(linear(vectors, "hidden")), "out") + linear(vectors, "skip")  # (n, 512)
     projected = unit_vectors(projected.reshape(len(PROMPTS), len(texts), 2, JOINT_SIZE))
     return unit_vectors(projected.mean(0)).reshape(len(texts), -1)
 
 
 @cache
-def _load_network(device: Any) -> MiniLM:
-    additions = load_arrays(head_file(), "minilm.")
+def _load_network(device: Any, head: str) -> MiniLM:
+    additions = load_arrays(HEAD_FILES[head], "minilm.")
     return load_minilm(device).tuned({name.removeprefix("minilm."): value for name, value in additions.items()})
 
 
 @cache
-def shipped_labels() -> dict[bytes, np.ndarray]:
+def shipped_labels(head: str) -> dict[bytes, np.ndarray]:
     """Vectors of the bundled labels, by the digests of their texts. Written by: python -m benchmarks.words labels."""
-    arrays = load_arrays(head_file(), "labels.")
+    arrays = load_arrays(HEAD_FILES[head], "labels.")
     pairs = zip(arrays["labels.digests"], arrays["labels.vectors"], strict=True)
     return {digest.tobytes(): vector for digest, vector in pairs}

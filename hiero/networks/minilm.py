@@ -143,18 +143,9 @@ class MiniLM:
         return x / deviation * self.state[f"{name}.weight"] + self.state[f"{name}.bias"]
 
 
-class MiniLMEncoder:
-    """MiniLM as a frozen text encoder (an entry point of `hiero.text_encoders`), loaded with the first text."""
-
-    key = MINILM_KEY
-    size = MINILM_SIZE
-
-    def __init__(self, device: Any = None) -> None:
-        self.device = device
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors (n, 384). Without a device, numpy encodes a few texts, and torch on the CPU a long list."""
-        return load_minilm(self.device or device_for(len(texts))).encode(texts)
+def compute_minilm(texts: Sequence[str], device: Any = None) -> np.ndarray:
+    """Vectors of texts, (n, 384). Without a device, numpy encodes a few texts, and torch on the CPU a long list."""
+    return load_minilm(device or device_for(len(texts))).encode(texts)
 
 
 def device_for(num_texts: int) -> str | None:
@@ -177,7 +168,7 @@ def _encode_new(texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts that are not cached. Those of the bundled labels come with the package."""
     shipped = shipped_vectors()
     others = [text for text in texts if text_digest(text) not in shipped]
-    new = dict(zip(others, MiniLMEncoder().encode(others) if others else (), strict=True))
+    new = dict(zip(others, compute_minilm(others) if others else (), strict=True))
     return np.stack([new[text] if text in new else shipped[text_digest(text)].astype(np.float32) for text in texts])
 
 

@@ -54,7 +54,7 @@ class Backbone:
     """Description of a backbone, which does not import its network or torch."""
 
     name: str
-    """The name that users type, as `hiero backbones` lists it."""
+    """The name that users type, as `hiero models` lists it."""
     description: str
     """A description of one line."""
     width: int
@@ -75,10 +75,6 @@ class Backbone:
     """Whether the features are logits of classes. The probabilities of several frames are then
     averaged instead of the vectors.
     """
-    auto_fetch: bool = True
-    """Whether missing weights are downloaded without asking. Otherwise `hiero weights get` downloads
-    them.
-    """
     short_side: int = 260
     """The shorter side that frames are decoded to, in pixels. Networks that read a video together
     take at most 260.
@@ -96,11 +92,11 @@ class Backbone:
     same space, as those of EgoVLP and LaViLa do.
     """
     weights: str = ""
-    """The name of the weights in `hiero weights`, if it differs from the name of the backbone."""
+    """The name of the weights in `assets/weights.toml`, if it differs from the name of the backbone."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `load` and `untrained`."""
     needs_weights: bool = True
-    """Whether `hiero weights` has its weights. Otherwise `load` finds its own and gets an empty path."""
+    """Whether hiero downloads its weights. Otherwise `load` finds its own and gets an empty path."""
     version: int = 1
     """The version of what the network computes. Increase it when the features change, so that cached
     ones are extracted again.
@@ -181,13 +177,8 @@ def find_backbone(name: str) -> Backbone:
 
 
 def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) -> Path:
-    """The folder of the weights, which are downloaded if `auto_fetch` allows it."""
-    name = backbone.weights_name
-    if not backbone.needs_weights:
-        return Path()
-    if not backbone.auto_fetch and weights.find(name) is None:
-        raise InputError(f"the weights of {name} are missing; run: hiero weights get {name}")
-    return weights.get(name, progress)
+    """The folder of the weights, which are downloaded if they are missing."""
+    return weights.get(backbone.weights_name, progress) if backbone.needs_weights else Path()
 
 
 def backbone_for(family: str | None, width: int) -> str | None:

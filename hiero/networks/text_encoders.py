@@ -6,7 +6,6 @@ FILE         A text tower inside a checkpoint (.pth, .pt, .safetensors): EgoVLP'
              LaViLa's CLIP (end-of-text token).
 FOLDER       A model folder of hiero with a text_encoder.safetensors, or a transformers folder of
              BERT or DistilBERT.
-NAME         A frozen encoder of another package, an entry point of `hiero.text_encoders`.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import TextConfig, check_text_encoder
 from hiero.errors import InputError
-from hiero.networks.minilm import MINILM_KEY, tokenize, word_pieces
+from hiero.networks.minilm import MINILM_KEY, compute_minilm, tokenize, word_pieces
 from hiero.networks.text_towers import (
     TowerKind,
     build_tower,
@@ -36,13 +34,12 @@ from hiero.networks.text_towers import (
     tower_kind,
 )
 from hiero.networks.vector_cache import TextCache
-from hiero.plugins import load_plugin, registered
 from hiero.storage import weights
 from hiero.storage.cache import FileState, content_key, file_state
 from hiero.storage.checkpoints import read_state_dict
 from hiero.storage.files import load_metadata, load_tensors, read_json, save_tensors
 
-GROUP = "hiero.text_encoders"
+MINILM = "minilm"  # the encoder that model folders need no copy of
 LORA_TARGETS = {
     "bert": ["query", "key", "value"],
     "distilbert": ["q_lin", "k_lin", "v_lin"],
@@ -51,32 +48,6 @@ LORA_TARGETS = {
 TOWER_FILE = "text_encoder.safetensors"  # in a model folder of hiero
 TOKENIZER_KEY = "tokenizer"  # its entry in the metadata of TOWER_FILE
 PROBE = "#C C cuts an onion"  # a text that shows whether a tower was rebuilt correctly
-
-
-class TextEncoderPlugin(Protocol):
-    """A frozen sentence encoder.
-
-    Attributes:
-        key: Identifies the weights, for the cache of vectors.
-        size: Width of the vectors.
-    """
-
-    key: str
-    size: int
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of the texts, (n, size)."""
-
-
-def find_text_encoder(name: str, device: str | torch.device = "cpu") -> TextEncoderPlugin | None:
-    """The encoder of an entry point of `hiero.text_encoders`, or None if there is no such entry point.
-
-    The entry point is a class or function that takes a device and returns the encoder. It is called
-    before anything is encoded, so the first `encode` should load the weights.
-    """
-    if name not in registered(GROUP):
-        return None
-    return load_plugin(GROUP, name)(device)
 
 
 @dataclass(frozen=True)
@@ -161,11 +132,6 @@ class TextEncoder(nn.Module):
         return {"name": self.name, "kind": self.kind, "heads": config.num_attention_heads, "file": TOWER_FILE}
 
 
-def is_found_by_name(encoder: str) -> bool:
-    """Whether an encoder is installed under its name, so that a model folder needs no copy of a frozen one."""
-    return encoder == "minilm" or encoder in registered(GROUP)
-
-
 def load_text_encoder(config: TextConfig) -> TextEncoder:
     """The encoder of a configuration, ready to train in its mode."""
     import_transformers()  # before anything is downloaded
@@ -181,16 +147,16 @@ def load_text_encoder(config: TextConfig) -> TextEncoder:
 
 def encode_texts(
     texts: Sequence[str],
-    encoder: str = "minilm",
+    encoder: str = MINILM,
     *,
     device: str | torch.device = "cpu",
     cache: Path | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
     """Vectors of texts (n, size) in half precision. Only texts that are not cached need the encoder."""
-    plugin = find_text_encoder(encoder, device)
-    if plugin is not None:
-        return torch.from_numpy(TextCache(plugin.key, cache).encode(texts, plugin.encode, progress))
+    if encoder == MINILM:
+        encode = functools.partial(compute_minilm, device=device)
+        return torch.from_numpy(TextCache(MINILM_KEY, cache).encode(texts, encode, progress))
     files = locate_encoder(encoder)
 
     @functools.cache
@@ -227,7 +193,7 @@ def _joint(checkpoint: Path, _: FileState) -> tuple[TextEncoder, Tensor, Tensor 
 
 def locate_encoder(name: str) -> EncoderFiles:
     """Find an encoder by its name, folder or file. minilm and distilbert are downloaded if they are missing."""
-    if name == "minilm":
+    if name == MINILM:
         return EncoderFiles("bert", weights.get("minilm"), MINILM_KEY, name)
     path = Path(name)
     if name == "distilbert":
@@ -247,7 +213,7 @@ def locate_encoder(name: str) -> EncoderFiles:
         return EncoderFiles(model_type, path, f"{model_type}-{content_key(path / 'model.safetensors')[:12]}", name)
     raise InputError(
         f"text.encoder {name}: not minilm or distilbert, and not a file or folder with a text tower; "
-        "to get one, import a checkpoint: hiero import-checkpoint FILE.pth OUT/"
+        "to get one, import a checkpoint: hiero models import FILE.pth -o OUT"
     )
 
 

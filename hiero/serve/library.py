@@ -17,7 +17,7 @@ from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus
-from hiero.engine import Engine, Video, engine_for
+from hiero.engine import Engine, Video
 from hiero.engine.open_videos import OpenVideos
 from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.errors import BusyError, InputError
@@ -166,8 +166,7 @@ class Library:
             video = self.videos.find(entry.id)
             if video is not None and not video.has_changed:  # another thread was first
                 return video
-            engine = engine_for(self.engine, entry.source)
-            video = engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
+            video = self.engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
             video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
             key = entry.source.known_key()
             if video.has_changed:

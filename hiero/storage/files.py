@@ -256,7 +256,7 @@ def fetch_hint(path: Path) -> str:
     folder = path.absolute().parent
     is_weights = folder.parent in [parent.absolute() for parent in weights_folders()]
     if is_weights and folder.name in tomllib.loads((ASSETS / "weights.toml").read_text(encoding="utf-8")):
-        return f"; it may be incomplete: remove it and run: hiero weights get {folder.name}"
+        return f"; it may be incomplete: remove it and run: hiero models get {folder.name}"
     return ""
 
 

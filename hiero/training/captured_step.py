@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from hiero.config import ModelConfig
+from hiero.config import PAPER_OPERATOR, ModelConfig
 from hiero.errors import InputError
 from hiero.model import normalised_cut_triton
 from hiero.model.losses import Losses
@@ -105,10 +105,9 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
         torch.cuda.set_rng_state(random_state)
 
 
-def describe_other_parts(config: ModelConfig) -> str:
-    """Why a network with other parts than the paper's is not captured."""
-    parts = ", ".join(f"{kind} {name}" for kind, name in config.other_parts.items())
-    return f"compiled steps and GPU kernels support only the paper's operator, pooling and clustering, not {parts}"
+def describe_other_operator(config: ModelConfig) -> str:
+    """Why a network with another operator than the paper's is not captured."""
+    return f"compiled steps and GPU kernels support only the operator {PAPER_OPERATOR}, not {config.operator}"
 
 
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
@@ -119,7 +118,7 @@ def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> N
     has_cut = config.sample_points == cut.SIZE and HAS_TRITON
     problems = {
         "CapturedStep needs a CUDA GPU; use TrainStep elsewhere": not features.is_cuda,
-        f"{describe_other_parts(config)}; use TrainStep for others": bool(config.other_parts),
+        f"{describe_other_operator(config)}; use TrainStep": config.operator != PAPER_OPERATOR,
         "CapturedStep needs a uniform clock; use TrainStep for irregular times": not has_uniform_clock,
         "CapturedStep cannot search threads as the release does; use TrainStep": config.behaviour.mixed_threads,
         f"CapturedStep needs triton and sample_points={cut.SIZE}; use TrainStep otherwise": not has_cut,

@@ -16,7 +16,7 @@ from hiero.errors import InputError
 from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble, load_model
 from hiero.model.model_folder import open_model_folder
-from hiero.networks.text_encoders import encode_texts, is_found_by_name, load_text_encoder
+from hiero.networks.text_encoders import MINILM, encode_texts, load_text_encoder
 from hiero.training.hiero_training import Capture, HieroTraining
 from hiero.training.loop import RunOptions, apply_settings, start_run
 from hiero.training.narrated_windows import NarratedWindows
@@ -65,7 +65,7 @@ def train_from_files(
 
     windows, validation_windows = _read_windows(features, narrations, values, text_config, options)
     text_vectors = validation_vectors = text_encoder = None
-    if text_config.mode != "frozen" or not is_found_by_name(text_config.encoder):  # it is saved with the model
+    if text_config.mode != "frozen" or text_config.encoder != MINILM:  # it is saved with the model
         torch.manual_seed(int(values.get("seed", 0)))  # new LoRA matrices are part of the run
         text_encoder = load_text_encoder(text_config)
         text_size = text_encoder.size

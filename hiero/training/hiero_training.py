@@ -11,15 +11,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hiero.config import TrainConfig
+from hiero.config import PAPER_OPERATOR, TrainConfig
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
 from hiero.model.losses import Losses, Timed, compute_losses
 from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
-from hiero.networks.text_encoders import TextEncoder, is_found_by_name
-from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_parts
+from hiero.networks.text_encoders import MINILM, TextEncoder
+from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_operator
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
 from hiero.training.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
@@ -55,7 +55,7 @@ class HieroTraining(TrainingLoop):
                 f"model.radius_s must be above the spacing of segments ({spacing_s:g} s), got "
                 f"{config.model.radius_s:g}; try --set model.radius_s={2.5 * spacing_s:g}"
             )
-        if text_encoder is None and not is_found_by_name(config.text.encoder):
+        if text_encoder is None and config.text.encoder != MINILM:
             raise InputError(
                 f"text.encoder {config.text.encoder} must be saved with the model, or it could not be used with texts; "
                 "pass it: text_encoder=load_text_encoder(config.text)"
@@ -74,8 +74,8 @@ class HieroTraining(TrainingLoop):
     ) -> None:
         """Set up weights, data and the step."""
         device = self.fabric.device
-        if self.config.model.other_parts:
-            log(f"{describe_other_parts(self.config.model)}; training runs without them")
+        if self.config.model.operator != PAPER_OPERATOR:
+            log(f"{describe_other_operator(self.config.model)}; training runs without them")
         self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
         if device.type == "cuda" and self.text_vectors is not None:
@@ -90,7 +90,7 @@ class HieroTraining(TrainingLoop):
         """The captured step, or None if the run is too short to gain from it or cannot use it."""
         config = self.config
         is_short = self.num_steps - self.step_number < MIN_STEPS_TO_CAPTURE
-        if capture is False or (capture == "auto" and (is_short or config.model.other_parts)):
+        if capture is False or (capture == "auto" and (is_short or config.model.operator != PAPER_OPERATOR)):
             return None
         try:
             if self.resident is None:

@@ -89,11 +89,14 @@ def test_a_score_is_the_mean_of_two_frames_and_adds_coco_with_texts(monkeypatch,
     vectors = np.eye(len(texts), dtype=np.float32)
 
     class Reader:
+        def __init__(self, head):
+            self.head = head
+
         def read(self, prepared):
             own = vectors[prepared[:, 0, 0, 0].int().numpy()]
             return PictureEvidence(own, own[:, None], 1.0)
 
-    def encode(asked):
+    def encode(asked, head):
         return np.stack([[vectors[texts.index(t)] if t in texts else 0 * vectors[0]] * 2 for t in asked])
 
     numbers = torch.tensor([0, 0, 1, 1, 2, 2.0])

@@ -217,7 +217,7 @@ def test_counts_have_the_right_form(blank):
 
 
 def test_every_text_is_in_one_file_and_used():
-    pages = (Path(hiero.serve.__file__).parents[1] / "report").glob("*.html")
+    pages = (Path(hiero.serve.__file__).parents[1] / "formats").glob("*.html")
     source = {path: path.read_text() for path in [*MODULES, *pages]}
     keys = set(json.loads((STATIC / "texts.json").read_text()))
     code = "\n".join(source.values())

@@ -28,7 +28,7 @@ from tests.processes import run_hiero, start_python
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "small"
-    out = run_hiero("import-checkpoint", FIXTURES / "official_small.pth", folder).stdout
+    out = run_hiero("models", "import", FIXTURES / "official_small.pth", "-o", folder).stdout
     assert "egovlp features (24-d)" in out
     return folder
 
@@ -162,7 +162,7 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
             "wide.pt: features are 25 wide, expected 24",
         ),
         (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
-        (["import-checkpoint", "{tmp}/v.pt", "{tmp}/o"], "not a HiERO checkpoint"),
+        (["models", "import", "{tmp}/v.pt", "-o", "{tmp}/o"], "not a HiERO checkpoint"),
     ],
 )
 def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
@@ -270,7 +270,7 @@ def test_errors_of_a_disk_name_a_file(monkeypatch, capsys, tmp_path, name):
 
 def test_help_shows_examples():
     assert "hiero embed kitchen.pt" in run_hiero("embed", "--help").stdout
-    assert "import-checkpoint" in run_hiero("--help").stdout
+    assert "procedure" in run_hiero("--help").stdout
 
 
 # Videos
@@ -363,16 +363,16 @@ def test_tables_and_order(kitchen):
         (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
         (["steps", "{v}", "-k", "0"], "-k must be at least 1"),
         (["steps", "{v}", "--export", "vtt"], "--export needs an output folder"),
-        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of vtt"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of"),
         (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
         # before it is read
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of contiguous, spectral"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of"),
         (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
         (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
         (["label", "{v}"], "hiero steps VIDEO --labels"),
         (["steps", "{v}", "--split", "clips"], "hiero clips"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),
-        (["steps", "{v}", "--model", "/nowhere"], "no such model folder"),
+        (["steps", "{v}", "--model", "/nowhere"], "no such model"),
     ],
 )
 def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):

@@ -70,8 +70,6 @@ def test_adapt(kitchen, tmp_path, capsys):
         tmp_path / "steps.json",
         "-o",
         tmp_path / "mine",
-        "--backbone",
-        "default",
         "--no-cache",
     )
     assert "1 step name, learned from 1 step in 1 of 1 video" in capsys.readouterr().out

@@ -45,13 +45,13 @@ def files(tmp_path):
 
 
 def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
-    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    engine = hiero.load("hiero-k400", device="cpu")
     corrections = find_corrections(files)
     assert [steps.name for steps in corrections] == ["v0", "v1"]
     out = tmp_path / "mine"
     prototypes = adapt(engine, corrections, lambda path: engine.read(path, cache=False), out)
     assert prototypes.labels == NAMES
-    adapted = hiero.load(out, backbone="default", device="cpu")
+    adapted = hiero.load(out, device="cpu")
     video = adapted.read(files["v2"], cache=False)
     assert [step.label for step in video.steps(2).levels[0]] == [NAMES[1], NAMES[0]]
     first, second = video.ask(list(NAMES), num=1)
@@ -66,9 +66,16 @@ def test_learning_names_that_no_text_encoder_knows(files, tmp_path):
         adapt(adapted, corrections, lambda path: adapted.read(path, cache=False), out)
 
 
+def test_an_adapted_model_keeps_its_head(files, tmp_path):
+    engine = hiero.load("hiero-k400-permissive", device="cpu")
+    adapt(engine, find_corrections(files), lambda path: engine.read(path, cache=False), tmp_path / "mine")
+    adapted = hiero.load(tmp_path / "mine", device="cpu")
+    assert (adapted.image_text_head, adapted.key) == ("permissive", engine.key)
+
+
 def test_a_learned_name_is_labelled_where_it_fits_best_not_where_the_cut_is(files):
     """The steps of a cut are a minute long; the learned step takes a third of that."""
-    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    engine = hiero.load("hiero-k400", device="cpu")
     directions = np.random.default_rng(5).normal(size=(2, 400))
     rows = [[0] * 50 + [1] * 20 + [0] * 110, [0] * 110 + [1] * 20 + [0] * 50]
     videos = []
@@ -137,7 +144,7 @@ def test_the_machine_does_not_teach_itself(files, tmp_path):
 def test_nothing_corrected(files):
     with pytest.raises(InputError, match="none of the videos has corrected steps"):
         find_corrections({"v2": files["v2"]})
-    engine = hiero.load("hiero-k400", backbone="default", device="cpu")
+    engine = hiero.load("hiero-k400", device="cpu")
     video = engine.read(files["v0"], cache=False)
     with pytest.raises(InputError, match="no step has a name"):
         learn_from_videos([(video, [])])

@@ -18,7 +18,7 @@ from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
 from hiero.corpus import indexing as index_module
 from hiero.corpus import table as table_module
-from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video
+from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video, corpus_model
 from hiero.corpus.indexing import index_files
 from hiero.corpus.searching import StepQuery, search_steps, suppress_overlaps
 from hiero.corpus.table import CorpusTables
@@ -231,7 +231,7 @@ def test_repeated_and_missing_rows_are_found_and_indexed_again(corpus, engine, t
     for name in ("a", "b"):
         add_video(corpus, engine, tmp_path / f"{name}.npy", engine.read, IndexSettings([2, 4], again=True))
     assert corpus.check() == []
-    assert corpus.table.count_rows() == len(before)
+    assert corpus.num_videos == 3
 
 
 def test_files_are_put_together_while_repetitions_are_dropped(corpus):
@@ -600,3 +600,12 @@ def test_records_of_earlier_versions_are_read(corpus):
     assert "files" not in record.to_json()  # as they were written before there were joined videos
     assert IndexedVideo.from_json(record.to_json()) == record
     assert record.source.paths == (Path(record.path),)
+
+
+@pytest.mark.parametrize("name", ["egovlp", "raw"])
+def test_a_corpus_of_backbone_features_names_its_backbone(tmp_path, name):
+    """Also one of an earlier version, which called all features without a model raw."""
+    corpus, engine = Corpus(str(tmp_path / "corpus"), create=True), load("raw")
+    engine.name, engine.__dict__["key"] = name, "raw-egovlp"
+    add_video(corpus, engine, session(tmp_path / "d.npy", [1, 2]), engine.read)
+    assert corpus_model(corpus) == "egovlp"

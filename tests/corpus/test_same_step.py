@@ -114,7 +114,7 @@ def test_steps_without_the_row_of_their_video(corpus, tmp_path):
 @pytest.fixture(scope="module")
 def modelled(tmp_path_factory):
     """A corpus of class scores that a trained model has read."""
-    folder, engine = tmp_path_factory.mktemp("modelled"), load("hiero-k400", backbone="default", device="cpu")
+    folder, engine = tmp_path_factory.mktemp("modelled"), load("hiero-k400", device="cpu")
     corpus = Corpus(str(folder / "corpus"), create=True)
     scenes = np.random.default_rng(0).normal(size=(5, 400))
     for seed, (name, order) in enumerate({"a": [0, 1, 2], "b": [0, 1, 2], "c": [3, 1, 4]}.items()):

@@ -38,7 +38,7 @@ def write_srt(path, lines):
 @pytest.fixture
 def engine():
     weights_or_skip("minilm")
-    return load("hiero-k400", backbone="default", device="cpu")
+    return load("hiero-k400", device="cpu")
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_raw_features_are_searched_by_words_alone(tmp_path):
 
 def test_as_typed(corpus, capsys, tmp_path):
     def run(*arguments):
-        app([*map(str, arguments), "--backbone", "default", "--device", "cpu"], result_action="return_value")
+        app([*map(str, arguments), "--device", "cpu"], result_action="return_value")
         return capsys.readouterr().out
 
     document = json.loads(run("search", corpus.uri, "grandmother's recipe", "-n", "2", "--json"))

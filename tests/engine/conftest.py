@@ -23,7 +23,7 @@ def make_photographs(folder):
     (folder / "home" / "weights").symlink_to((home() / "weights").resolve())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIERO_HOME", str(folder / "home"))
-        load(backbone="default").read(folder / "photographs.mp4")
+        load().read(folder / "photographs.mp4")
 
 
 @pytest.fixture(scope="session")
@@ -37,4 +37,4 @@ def photographs(tmp_path_factory):
     path = folder / "photographs.mp4"
     # each worker has a home of its own; without this each would read the film, for more than a minute
     shutil.copytree(folder / "home" / "cache", home() / "cache", dirs_exist_ok=True)
-    return path, truth, load(backbone="default").read(path)
+    return path, truth, load().read(path)

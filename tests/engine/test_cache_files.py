@@ -130,8 +130,7 @@ EXTRACTED = {
 
 @pytest.mark.parametrize("damage", EXTRACTED)
 def test_features_of_videos_that_do_not_fit_are_extracted_again(home, tmp_path, monkeypatch, damage):
-    engine = load("raw", backbone="default")
-    engine.backbones = ("i3d-k400",)
+    engine = load("i3d-k400")
     num_extracted = []
 
     def extract(*_, **__):
@@ -188,8 +187,7 @@ def test_what_was_read_of_a_file_that_changes_is_not_kept(home, tmp_path, monkey
 def test_a_video_that_is_replaced_while_it_is_read(home, tmp_path, monkeypatch):
     path = tmp_path / "v.mp4"
     path.write_bytes(b"the old one")
-    engine = load("raw", backbone="default")
-    engine.backbones = ("i3d-k400",)
+    engine = load("i3d-k400")
 
     def extract(path, *_, partial, **__):
         partial.parent.mkdir(parents=True)

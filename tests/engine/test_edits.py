@@ -40,7 +40,7 @@ def kitchen(tmp_path):
 @pytest.fixture(scope="module")
 def engine():
     weights_or_skip("minilm")
-    return load(backbone="default", device="cpu")
+    return load(device="cpu")
 
 
 def labels_of(hierarchy):

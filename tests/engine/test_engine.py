@@ -19,7 +19,7 @@ from benchmarks.words_score import CAPTIONS, join_clips
 from hiero.config import ModelConfig
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.engine import engine as module
-from hiero.engine import engine_for, evidence, load
+from hiero.engine import evidence, load
 from hiero.engine.html_report import write_report
 from hiero.engine.vocabulary import class_names, default_labels
 from hiero.errors import InputError
@@ -87,7 +87,7 @@ def test_the_shipped_model_is_small_and_whole():
 
 
 def test_steps_cover_nest_and_are_named(minilm, home, features):
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     result = video.steps([3, 5, 10])
     for level in result.levels:
         assert level[0].start_s == 0
@@ -102,7 +102,7 @@ def test_steps_cover_nest_and_are_named(minilm, home, features):
 
 
 def test_answers(minilm, home, features):
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     answers = video.ask(["peeling potatoes", "making tea"], num=3)
     assert [answer.query for answer in answers] == ["peeling potatoes", "making tea"]
     for answer in answers:
@@ -123,7 +123,7 @@ def test_answers(minilm, home, features):
 
 def test_without_pictures_improbable_labels_are_not_shown_either(minilm, home, features, monkeypatch):
     """Names at 28 % were shown for feature files."""
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     (((_, probability),), *_) = video.likely_labels(video.steps([1], labels=[]).levels[0], ["rob a bank"], num=1)
     assert probability < MIN_LABEL_PROBABILITY
     assert [step.label for step in video.steps([1], labels=["rob a bank"])] == [None]
@@ -133,7 +133,7 @@ def test_without_pictures_improbable_labels_are_not_shown_either(minilm, home, f
 
 def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
     monkeypatch.setattr(evidence, "MIN_LABEL_PROBABILITY", 0.0)
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     steps = video.label(["washing dishes", "peeling potatoes", " ", "washing dishes"])
     assert {step.label for step in steps} <= {"washing dishes", "peeling potatoes"}
     assert steps[0].start_s == 0
@@ -145,7 +145,7 @@ def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
 
 def test_ask_and_search_give_the_same_probability(minilm, home, features, tmp_path):
     """They used different numbers: 84 % in one and 33 % in the other, for the same step."""
-    engine = load(backbone="default")
+    engine = load()
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     add_video(corpus, engine, features, engine.read)
     video = engine.read(features)
@@ -162,21 +162,21 @@ def test_ask_and_search_give_the_same_probability(minilm, home, features, tmp_pa
 
 
 def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
-    first = load(backbone="default").read(features)
+    first = load().read(features)
     monkeypatch.setattr(module.Engine, "embed_nodes", lambda *_, **__: pytest.fail("computed again"))
-    again = load(backbone="default").read(features)
+    again = load().read(features)
     assert np.array_equal(first.nodes, again.nodes)
     assert np.array_equal(first.sight.spans, again.sight.spans)
     assert first.ask("make tea") == again.ask("make tea")
     copy = features.with_name("copy.npy")
     copy.write_bytes(features.read_bytes())
     assert content_key(copy) == content_key(features)  # by content, not by name
-    load(backbone="default").read(copy)
+    load().read(copy)
     (cached,) = (home / "cache" / "nodes").iterdir()
     cached.write_bytes(cached.read_bytes()[:100])  # damaged: it is made again
     monkeypatch.undo()
     monkeypatch.setenv("HIERO_HOME", str(home))
-    assert np.array_equal(load(backbone="default").read(features).nodes, first.nodes)
+    assert np.array_equal(load().read(features).nodes, first.nodes)
 
 
 @pytest.mark.parametrize("suffix", ["npy", "pt"])
@@ -184,12 +184,12 @@ def test_the_second_question_needs_no_torch(minilm, home, tmp_path, suffix):
     """Importing it takes longer than the answer."""
     file = tmp_path / f"kitchen.{suffix}"
     np.save(file, scores()) if suffix == "npy" else torch.save(torch.from_numpy(scores()), file)
-    first = load(backbone="default").read(file)
+    first = load().read(file)
     first.ask("make tea")
     steps = first.steps().to_dict()
     code = f"""
 import json, sys, hiero
-video = hiero.load(backbone="default").read({str(file)!r})
+video = hiero.load().read({str(file)!r})
 answer = video.ask("wash a cup")[0].to_dict()
 assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
 print(json.dumps([video.steps().to_dict(), answer]))
@@ -203,7 +203,7 @@ assert not {{"torch", "transformers"}} & set(sys.modules)
 def test_a_home_that_cannot_be_written_costs_nothing(minilm, home, features):
     (home / "cache").write_text("in the way")  # as good as a full disk: nothing can be kept
     messages = []
-    video = load(backbone="default").read(features, progress=lambda event: messages.append(event.message))
+    video = load().read(features, progress=lambda event: messages.append(event.message))
     assert len(video.nodes) == 300
     assert "not cached" in messages[0]
 
@@ -217,14 +217,14 @@ def test_a_changed_file_is_read_again(home, features):
 @pytest.mark.parametrize("seconds", [1, 2, 5])
 def test_tiny_videos(minilm, home, tmp_path, seconds):
     np.save(tmp_path / "tiny.npy", scores(max(5, seconds))[:seconds])
-    video = load(backbone="default").read(tmp_path / "tiny.npy")
+    video = load().read(tmp_path / "tiny.npy")
     for level in video.steps().levels:
         assert level[-1].end_s == seconds
     assert video.ask("tea")[0].matches
 
 
 def test_bad_input(home, tmp_path):
-    engine = load(backbone="default")
+    engine = load()
     with pytest.raises(InputError, match="no such file"):
         engine.read(tmp_path / "none.mp4")
     np.save(tmp_path / "wide.npy", np.zeros((5, 12), dtype=np.float32))
@@ -235,31 +235,29 @@ def test_bad_input(home, tmp_path):
     np.save(tmp_path / "nan.npy", broken)
     with pytest.raises(InputError, match="NaN or infinite values in 1 of 300"):
         engine.read(tmp_path / "nan.npy")
-    with pytest.raises(InputError, match="backbone must be one of auto, default, clip, egovlp"):
-        load(backbone="resnet")
     with pytest.raises(InputError, match="not a model folder"):
-        load(tmp_path, backbone="clip")
+        load(tmp_path)
     with pytest.raises(InputError, match="num must be at least 1"):
         engine.read(save(tmp_path / "UPPER.NPY", scores())).ask("tea", num=0)
     with pytest.raises(InputError, match="--hz is only for feature files"):
         engine.read(save(tmp_path / "v.mp4", scores()), clock=hiero.Clock(1.0, 1.0))
-    with pytest.raises(InputError, match="no such model folder"):
+    with pytest.raises(InputError, match="hiero models"):
         load("nowhere")
 
 
 def test_raw_features_have_steps_but_no_words(home, features):
-    video = load("raw", backbone="default").read(features)
+    video = load("raw").read(features)
     assert video.steps([5]).levels[0][0].label is None
     for question in (lambda: video.ask("tea"), lambda: video.label(["tea"]), lambda: video.steps(labels=["tea"])):
-        with pytest.raises(InputError, match="raw features cannot be compared with texts"):
+        with pytest.raises(InputError, match="cannot be compared with texts"):
             question()
 
 
 def test_lengths_of_steps_are_a_weaker_belief_for_a_trained_network_s_nodes(home, features):
     from hiero.steps.segmentation import LENGTH_PRIOR, NODE_LENGTH_PRIOR, cut_steps
 
-    video = load(backbone="default").read(features)
-    assert (video.sight.length_prior, load("raw", backbone="default").read(features).sight.length_prior) == (
+    video = load().read(features)
+    assert (video.sight.length_prior, load("raw").read(features).sight.length_prior) == (
         NODE_LENGTH_PRIOR,
         LENGTH_PRIOR,
     )
@@ -290,11 +288,11 @@ def test_streams_and_stale_results(home, tmp_path, monkeypatch):
     monkeypatch.setattr(module.weights, "get", lambda *_: None)
     file = save(tmp_path / "two.mkv", scores())
     for stream in (0, 1, 0, 1):
-        assert len(load(backbone="default").read(file, stream=stream).nodes) == len(result[stream])
+        assert len(load().read(file, stream=stream).nodes) == len(result[stream])
 
 
 def test_report(minilm, home, features, tmp_path):
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     nasty = "</script><script>alert(1)</script><!-- [/b]"
     result = video.steps([2, 4], labels=[nasty, "tea"])
     write_report(tmp_path / "report.html", video, result, [nasty, "tea"])
@@ -329,7 +327,7 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
         weights_or_skip(name)
     clips = [next(path for path in sorted((SHARED / "clips").iterdir()) if name in path.name) for name in CAPTIONS]
     ends = join_clips(clips, tmp_path / "joined.mp4")
-    video = load(backbone="default").read(tmp_path / "joined.mp4")
+    video = load().read(tmp_path / "joined.mp4")
     assert video.duration_s == pytest.approx(ends[-1], abs=0.1)
     levels = video.steps().levels
     edges = [step.start_s for step in next(level for level in levels if len(level) == 4)]
@@ -351,10 +349,10 @@ def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home
 
 
 def test_a_video_as_an_object(minilm, home, features):
-    video = load(backbone="default").read(features)
+    video = load().read(features)
     assert repr(video) == f"<Video {features.name}: 300.0 s, 300 nodes, hiero-k400>"
     assert video == video
-    assert video != load(backbone="default").read(features)  # arrays are not compared
+    assert video != load().read(features)  # arrays are not compared
     assert video.steps(4, labels=[]).levels == video.steps([4], labels=[]).levels
     assert video.label("cut the onion", num_steps=3) == video.label(["cut the onion"], num_steps=[3])
 
@@ -364,21 +362,27 @@ def test_a_step_holds_every_node_that_it_touches():
     assert video.sight.level_spans([Step("0", 3.6, 7.4, 0), Step("1", 7.4, 10.0, 0)]).tolist() == [[3, 8], [7, 10]]
 
 
-def test_the_engine_is_decided_before_a_file_is_read(tmp_path, monkeypatch):
-    """Where CLIP is installed `auto` takes it for videos, and the shipped model for features of other backbones."""
+def test_a_name_decides_whatever_weights_are_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "find", lambda name: tmp_path)
-    features = save(tmp_path / "v.npy", scores(60))
-    clip = load(device="cpu")
-    assert clip.backbones == load(for_path=tmp_path / "v.mp4").backbones == ("clip-vit-b32",)
-    for engine in (load(for_path=features, device="cpu"), engine_for(clip, features)):
-        assert engine.name == "hiero-k400"
-        assert engine.read(features, cache=False).engine is engine
-    assert engine_for(clip, tmp_path / "v.mp4") is clip
-    precise = load(device="cpu", precision="float32", batch_size=2)
-    assert engine_for(precise, features) is engine_for(precise, features)  # whose networks are loaded once
-    assert (engine_for(precise, features).precision, engine_for(precise, features).batch_size) == ("float32", 2)
-    with pytest.raises(InputError, match="400"):
-        clip.read(features, cache=False)
+    assert load().backbones == load("hiero-k400-permissive").backbones == ("i3d-k400", "dinov2-text")
+    assert load("clip-vit-b32").backbones == ("clip-vit-b32",)
+    with pytest.raises(InputError, match=r"use --model|400"):
+        load("clip-vit-b32").read(save(tmp_path / "v.npy", scores(60)), cache=False)
+
+
+def test_raw_is_for_feature_files(tmp_path, make):
+    with pytest.raises(InputError, match="--model i3d-k400"):
+        load("raw").read(make("v.mp4", [10] * 40))
+
+
+def test_models_with_different_heads_share_a_process(home):
+    """Keys and vectors of questions are those of the head that the name brings."""
+    weights_or_skip("minilm")
+    default, permissive = load(), load("hiero-k400-permissive")
+    assert default.key != permissive.key
+    both = [engine.embed_queries(["cut the onion"]) for engine in (default, permissive)]
+    assert not np.allclose(*both, atol=1e-2)
+    assert np.array_equal(default.embed_queries(["cut the onion"]), both[0])
 
 
 def test_a_coarse_step_has_a_name_that_most_of_it_shares():

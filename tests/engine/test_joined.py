@@ -103,7 +103,7 @@ def test_the_model_sees_one_video(tmp_path):
     rows = np.random.default_rng(0).normal(0, 1, (60, 400)).astype(np.float32)
     for name, part in (("whole", rows), ("a", rows[:32]), ("b", rows[32:])):
         np.save(tmp_path / f"{name}.npy", part)
-    engine = load("hiero-k400", device="cpu", backbone="default")
+    engine = load("hiero-k400", device="cpu")
     whole = engine.read(tmp_path / "whole.npy")
     joined = engine.read([tmp_path / "a.npy", tmp_path / "b.npy"])
     np.testing.assert_allclose(joined.nodes, whole.nodes, atol=1e-3)
@@ -200,8 +200,7 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     greys = [20 + 3 * i for i in range(60)]
     whole = write_video(tmp_path / "whole.mp4", greys)
     parts = [write_video(tmp_path / "GX010001.MP4", greys[:35]), write_video(tmp_path / "GX020001.MP4", greys[35:])]
-    engine = load("raw", device="cpu")
-    engine.backbones = ("i3d-k400",)
+    engine = load("i3d-k400", device="cpu")
     one, joined = engine.read(whole), engine.read(parts)
     assert joined.duration_s == pytest.approx(one.duration_s, abs=0.01) == pytest.approx(6.0, abs=0.01)
     assert [file.duration_s for file in joined.files] == pytest.approx([3.5, 2.5], abs=0.01)

@@ -121,7 +121,7 @@ def test_steps_are_named_by_what_is_said_and_seen(spoken):
 
 
 def test_raw_features_are_searched_by_speech_alone(film):
-    video = load("raw", backbone="default").read_array(np.random.default_rng(0).normal(size=(18, 8)), Clock(1, 1))
+    video = load("raw").read_array(np.random.default_rng(0).normal(size=(18, 8)), Clock(1, 1))
     video.transcript = Transcript(UTTERANCES)
     (answer,) = video.ask("cut the onion")
     assert answer.rests_on == "speech"

@@ -28,9 +28,10 @@ def scores_by_method(table):
 
 def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("embedder", "video_nodes"):
+    for module in ("embedder", "summaries", "names"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
-    monkeypatch.setattr("hiero.engine.video_nodes.class_name_vectors", lambda: encode(class_names()))
+    for module in ("evidence", "vocabulary"):
+        monkeypatch.setattr(f"hiero.engine.{module}.class_name_vectors", lambda: encode(class_names()))
 
 
 # Official benchmarks

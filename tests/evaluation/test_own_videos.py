@@ -96,7 +96,7 @@ def test_nothing_is_left_out_in_silence(model, data):
 
 
 def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
-    engine = load("raw", backbone="default", device="cpu")
+    engine = load("raw", device="cpu")
     cases, _, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), None)
     tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS)
     assert not any("HiERO" in row.method for table in tables for row in table.rows)

@@ -22,6 +22,7 @@ from tests.evaluation.released import EGO4D, EGOPROCEL, GOALSTEP, write_full_che
 from tests.optional import skip_without, weights_or_skip
 from tests.processes import start_python
 
+pytestmark = pytest.mark.slow
 skip_without("transformers", "transformers is not installed (extra: text)")
 
 # Training of one epoch with small heads: the numbers do not matter, only that they come from the released files.
@@ -91,7 +92,10 @@ def ours(out, table, method):
 
 
 def describe(commands):
-    return [" ".join(arguments[:2]) if arguments[0] in ("eval", "head") else arguments[0] for arguments in commands]
+    return [
+        " ".join(arguments[:2]) if arguments[0] in ("eval", "head", "models") else arguments[0]
+        for arguments in commands
+    ]
 
 
 def test_every_table_comes_out_of_the_released_files(reproduced):
@@ -116,7 +120,7 @@ def test_a_checkpoint_of_the_true_size(release, commands, tmp_path):
     write_full_checkpoint(data / "checkpoints/hiero_egovlp.pth")
     shutil.rmtree(data / "pretrained")
     assert run(data, "-o", tmp_path / "out", "mcq") == 0
-    assert describe(commands) == ["import-checkpoint", "pack", "eval egomcq"]
+    assert describe(commands) == ["models import", "pack", "eval egomcq"]
     config = json.loads((tmp_path / "out/models/hiero-egovlp/config.json").read_text())
     assert (config["model"]["input_size"], config["model"]["hidden_size"]) == (256, 768)
     assert set(ours(tmp_path / "out", "mcq", "HiERO (EgoVLP)")["ours"]) == {"inter", "intra"}
@@ -160,7 +164,7 @@ def test_numbers_are_those_of_the_single_commands(release, reproduced, tmp_path,
     """The same files by hand: import the checkpoint, pack the features, score."""
     folders = {"ego4d": EGO4D, "goalstep": GOALSTEP, "egoprocel": EGOPROCEL}
     words = command.format(**{name: release / place for name, place in folders.items()}).split()
-    hand(["import-checkpoint", release / "checkpoints/hiero_egovlp.pth", tmp_path / "model"])
+    hand(["models", "import", release / "checkpoints/hiero_egovlp.pth", "-o", tmp_path / "model"])
     if "STORE" in words:
         words[words.index("STORE")] = tmp_path / "store"
         hand(["pack", release / EGO4D / "features/egovlp", tmp_path / "store", "--dtype", "float32"])
@@ -234,7 +238,7 @@ def test_a_killed_run_goes_on(release, commands, tmp_path):
     assert (tmp_path / "done.txt").read_text().split() == ["pack", "eval"]
     assert ours(tmp_path / "out", "mcq", "EgoVLP")["ours"]  # the summary has what was finished
     assert run(release, "-o", tmp_path / "out", "mcq") == 0
-    assert describe(commands) == ["import-checkpoint", "eval egomcq"]
+    assert describe(commands) == ["models import", "eval egomcq"]
 
 
 def test_an_interrupted_training_is_resumed_unless_its_data_changed(release, monkeypatch, tmp_path):
@@ -269,7 +273,7 @@ def test_missing_files_are_named_with_their_places(release, commands, tmp_path, 
     tables = ["mcq", "grounding", "egoprocel", "egoprocel-statistics"]
     assert run(data, "-o", tmp_path / "out", "--device", "cpu", *tables) == 0
     printed = capsys.readouterr()
-    assert describe(commands) == ["import-checkpoint", "eval egoprocel"]
+    assert describe(commands) == ["models import", "eval egoprocel"]
     assert [arguments[-2:] == ["--device", "cpu"] for arguments in commands] == [False, True]
     lines = printed.err.splitlines()
     for name, num_ready in (("mcq", "0 of 5"), ("egoprocel ", "2 of 5"), ("grounding", "0 of 5")):
@@ -312,7 +316,7 @@ def test_a_damaged_checkpoint_fails_every_table_that_needs_it(release, commands,
     data = shutil.copytree(release, tmp_path / "HiERO")
     (data / "checkpoints/hiero_egovlp.pth").write_bytes(b"PK\x03\x04")
     assert run(data, "-o", tmp_path / "out", "mcq", "localization") == 1
-    assert describe(commands).count("import-checkpoint") == 1
+    assert describe(commands).count("models import") == 1
     for table, method in (("mcq", "HiERO (EgoVLP)"), ("localization", "HiERO (EgoVLP), zero-shot")):
         assert "hiero_egovlp.pth" in ours(tmp_path / "out", table, method)["failed"][0]
     assert ours(tmp_path / "out", "mcq", "EgoVLP")["ours"]
@@ -353,7 +357,7 @@ def test_commands_run_in_their_own_process(tmp_path, capfd, monkeypatch):
     assert running.run_hiero(["--version"], {}) == ""
     (tmp_path / "egovlp").mkdir()
     (tmp_path / "egovlp" / "egovlp.pth").touch()
-    assert running.run_hiero(["weights", "path", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
+    assert running.run_hiero(["models", "get", "egovlp"], {"HIERO_WEIGHTS": str(tmp_path)}) == ""
 
 
 SAVES = """#!/bin/sh

@@ -22,6 +22,7 @@ from hiero.features.files import read_feature_array, read_sidecar
 from hiero.features.stores import pack
 from hiero.media.recordings import find_recordings, find_videos, have_one_format
 from hiero.media.source import VideoSource
+from hiero.networks.registry import find_backbone
 from hiero.networks.spacetime import SpaceTimeTransformer
 from hiero.storage import weights as registry
 from tests.documentation import check_schema
@@ -305,7 +306,7 @@ def test_windows_that_overlap(tmp_path, home, weights, brightness):
 
 
 def test_batches_change_nothing(tmp_path, home, weights, videos):
-    networks = LoadedBackbones.load(["egovlp"], num_frames=4, folder=weights)
+    networks = LoadedBackbones.load([find_backbone("egovlp")], num_frames=4, folder=weights)
     single = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=1))
     batched = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=3))
     np.testing.assert_allclose(single.features["egovlp"], batched.features["egovlp"], rtol=1e-4, atol=1e-4)
@@ -458,8 +459,8 @@ def test_features_of_another_backbone_are_refused(tmp_path, home, weights, video
     file = tmp_path / "out" / "v0.safetensors"
     sidecar = tmp_path / "out" / "v0.safetensors.json"
     sidecar.write_text(sidecar.read_text().replace('"egovlp"', '"lavila-l"'))
-    with pytest.raises(InputError, match="has features of lavila-l, but raw needs those of egovlp"):
-        load(backbone="egovlp").read(file)
+    with pytest.raises(InputError, match=r"has features of lavila-l, .* those of egovlp; use --model lavila-l"):
+        load("egovlp").read(file)
     assert load("raw").read(file).nodes.shape == (4, 16)
 
 
@@ -476,11 +477,11 @@ def test_settings_that_make_no_sense(tmp_path):
     with pytest.raises(InputError, match="unknown backbone resnet"):
         ExtractionPlan("resnet", tmp_path)
     with pytest.raises(InputError, match="a video backbone cannot be combined"):
-        LoadedBackbones.load(["egovlp", "i3d-k400"])
+        LoadedBackbones.load([find_backbone("egovlp"), find_backbone("i3d-k400")])
 
 
 def test_missing_weights_are_said_first(tmp_path, home, videos):
-    with pytest.raises(InputError, match="the weights of egovlp are missing; run: hiero weights get egovlp"):
+    with pytest.raises(InputError, match="run: hiero models get egovlp --source FILE"):
         extract_all(videos, ExtractionPlan("egovlp", tmp_path / "out"))
     with pytest.raises(InputError, match=r"download egovlp\.pth from (https://)?github\.com/showlab/EgoVLP"):
         registry.get("egovlp")

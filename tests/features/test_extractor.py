@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.features import extractor
 from hiero.features.extractor import ExtractionOptions, choose_precision, extract_features
 from hiero.features.video_features import VideoFeatures
-from hiero.networks.registry import Backbone, backbones
+from hiero.networks.registry import Backbone, find_backbone
 
 
 class Brightness(nn.Module):
@@ -34,16 +34,16 @@ class Brightness(nn.Module):
         return torch.stack([mean, -mean], 1)
 
 
+MOTION = Backbone("motion", "", 2, "hiero.networks.brightness", per_frame=False, allows_half=False)
+PICTURE = Backbone("picture", "", 2, "hiero.networks.brightness", per_frame=True, allows_half=False, scores=False)
+
+
 @pytest.fixture
 def brightness(monkeypatch):
     """Two backbones of the same network: `motion` sees whole windows, `picture` single frames."""
     network = Brightness()
     module = SimpleNamespace(load=lambda *_: network, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
     monkeypatch.setitem(sys.modules, "hiero.networks.brightness", module)
-    motion = Backbone("motion", "", 2, "hiero.networks.brightness", per_frame=False, allows_half=False)
-    picture = Backbone("picture", "", 2, "hiero.networks.brightness", per_frame=True, allows_half=False, scores=False)
-    for backbone in (motion, picture):
-        monkeypatch.setitem(backbones(), backbone.name, backbone)
     monkeypatch.setattr(extractor, "load_backbone", lambda backbone, *_: network)
     return network
 
@@ -51,7 +51,7 @@ def brightness(monkeypatch):
 def test_rows_follow_the_seconds(make, brightness):
     """Six seconds, each of its own grey: pictures give it, windows of two give the mean, interpolated."""
     path = make("v.mp4", [20 * (1 + i // 10) for i in range(60)])
-    source = extract_features(path, ["motion", "picture"])
+    source = extract_features(path, [MOTION, PICTURE])
     assert source.duration_s == pytest.approx(6.0, abs=0.11)
     assert source.num_segments == 6
     np.testing.assert_allclose(source.features["picture"][:, 0], [20, 40, 60, 80, 100, 120], atol=3)
@@ -63,7 +63,7 @@ def test_rows_follow_the_seconds(make, brightness):
 @pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0, 1.4, 2.6, 7.0])
 def test_any_length(make, brightness, seconds):
     path = make("v.mp4", [100] * max(1, round(10 * seconds)))
-    source = extract_features(path, ["motion", "picture"])
+    source = extract_features(path, [MOTION, PICTURE])
     assert source.num_segments == max(1, round(source.duration_s))
     assert source.duration_s == pytest.approx(max(seconds, 0.1), abs=0.11)
     for rows in source.features.values():
@@ -73,7 +73,7 @@ def test_any_length(make, brightness, seconds):
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
     path = make("v.mkv", [50, 150, 200], [0.0, 600.0, 601.0])
-    source = extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=batch_size))
+    source = extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=batch_size))
     assert source.num_segments == 601
     assert brightness.calls <= 2 * 4
     assert len(source.thumbnails) < 10
@@ -85,8 +85,8 @@ def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
 def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
     single, batched = (
-        extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=1)),
-        extract_features(path, ["motion", "picture"], ExtractionOptions(batch_size=4)),
+        extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=1)),
+        extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=4)),
     )
     for name in single.features:
         np.testing.assert_allclose(single.features[name], batched.features[name], rtol=1e-5)
@@ -95,7 +95,7 @@ def test_batches_change_nothing(make, brightness):
 
 def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
     path = make("v.mp4", list(range(0, 240, 2)))
-    expected = extract_features(path, ["motion", "picture"])
+    expected = extract_features(path, [MOTION, PICTURE])
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", 0.0)
 
     def stop(done_s):
@@ -104,10 +104,10 @@ def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
 
     partial = tmp_path / "partial"
     with pytest.raises(KeyboardInterrupt):
-        extract_features(path, ["motion", "picture"], partial=partial, progress=stop)
+        extract_features(path, [MOTION, PICTURE], partial=partial, progress=stop)
     assert partial.is_file()
     brightness.calls = 0
-    resumed = extract_features(path, ["motion", "picture"], partial=partial)
+    resumed = extract_features(path, [MOTION, PICTURE], partial=partial)
     assert brightness.calls == 2 * (6 - 2)  # two of six windows were kept
     for name in expected.features:
         torch.testing.assert_close(resumed.features[name], expected.features[name])
@@ -118,22 +118,22 @@ def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
 def test_a_damaged_partial_is_begun_again(make, brightness, tmp_path):
     path = make("v.mp4", [50] * 60)
     (tmp_path / "partial").write_bytes(b"rubbish")
-    assert extract_features(path, ["picture"], partial=tmp_path / "partial").num_segments == 6
+    assert extract_features(path, [PICTURE], partial=tmp_path / "partial").num_segments == 6
     with pytest.raises(InputError, match="batch_size must be at least 1"):
-        extract_features(path, ["picture"], ExtractionOptions(batch_size=0))
+        extract_features(path, [PICTURE], ExtractionOptions(batch_size=0))
 
 
 def test_errors_come_out_and_no_thread_stays(make, brightness, tmp_path):
     (tmp_path / "no.mp4").write_bytes(b"not a video")
     before = threading.active_count()
     with pytest.raises(InputError, match="not a video"):
-        extract_features(tmp_path / "no.mp4", ["picture"])
+        extract_features(tmp_path / "no.mp4", [PICTURE])
 
     def fail(_):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        extract_features(make("v.mp4", [1] * 600), ["picture"], progress=fail)
+        extract_features(make("v.mp4", [1] * 600), [PICTURE], progress=fail)
     assert threading.active_count() == before
 
 
@@ -144,13 +144,13 @@ def test_what_half_precision_cannot_hold_is_done_again(make, brightness, monkeyp
 
     large = Large().half()
     monkeypatch.setattr(extractor, "load_backbone", lambda *_: large)
-    source = extract_features(make("v.mp4", [200] * 40), ["motion"])
+    source = extract_features(make("v.mp4", [200] * 40), [MOTION])
     np.testing.assert_allclose(source.features["motion"][:, 0], 200_000, rtol=0.03)
 
 
 def test_thumbnails_are_thinned(make, brightness, monkeypatch):
     monkeypatch.setattr(extractor, "MAX_THUMBNAILS", 4)
-    source = extract_features(make("v.mp4", [50] * 160), ["picture"])
+    source = extract_features(make("v.mp4", [50] * 160), [PICTURE])
     assert 2 <= len(source.thumbnails) <= 5
     gaps = np.diff(source.thumbnail_times)
     np.testing.assert_allclose(gaps, gaps[0], atol=0.1)
@@ -161,7 +161,7 @@ def test_thumbnails_are_wide_and_not_blurred(make, brightness):
     sharp = np.kron(np.random.default_rng(0).integers(0, 255, (12, 16)), np.ones((8, 8)))
     sharp = np.repeat(sharp[..., None], 3, axis=2).astype(np.uint8)
     pictures = [sharp if i % 10 == 7 else np.full_like(sharp, 128) for i in range(40)]
-    source = extract_features(make("v.mp4", [0] * 40, pictures=pictures, options={"g": "1"}), ["picture"])
+    source = extract_features(make("v.mp4", [0] * 40, pictures=pictures, options={"g": "1"}), [PICTURE])
     np.testing.assert_allclose(np.mod(source.thumbnail_times, 1), 0.75, atol=0.06)
     for thumbnail in source.thumbnails:
         image = Image.open(io.BytesIO(thumbnail))
@@ -180,7 +180,7 @@ def test_the_picture_of_a_step_is_the_sharpest_near_its_middle():
 
 
 def test_what_is_saved_is_read_back(make, brightness, tmp_path):
-    source = extract_features(make("v.mp4", [50] * 35), ["motion", "picture"])
+    source = extract_features(make("v.mp4", [50] * 35), [MOTION, PICTURE])
     source.save(tmp_path / "f.safetensors")
     loaded = VideoFeatures.load(tmp_path / "f.safetensors")
     assert loaded.thumbnails == source.thumbnails
@@ -194,8 +194,8 @@ def test_what_is_saved_is_read_back(make, brightness, tmp_path):
 
 
 def test_unknown_backbones_and_precision():
-    with pytest.raises(InputError, match="i3d-k400, dinov2-text"):
-        extract_features("v.mp4", ["resnet"])
+    with pytest.raises(InputError, match="i3d-k400"):
+        find_backbone("resnet")
     assert choose_precision(torch.device("cpu")) in (torch.float16, torch.bfloat16, torch.float32)
     assert choose_precision(torch.device("meta")) is torch.float32
 

@@ -27,7 +27,7 @@ from tests.processes import Program, start_hiero
 PROCESS_LIMIT_S = 120.0  # of several processes; each must end within ten seconds on an idle machine
 UNENDING = {"--watch", "--seeds"}  # options that wait for more videos, or train networks
 VARIABLES = ("HIERO_HOME", "HIERO_WEIGHTS", "HIERO_REMOTE_CACHE_GB", "HIERO_WHISPER_MODEL", "HIERO_GPU_DECODING")
-VARIABLES += ("HIERO_CACHE_MAX", "HIERO_WORDS", "XDG_CACHE_HOME", "COLUMNS", "TERM", "NO_COLOR", "LANG", "HOME")
+VARIABLES += ("HIERO_CACHE_MAX", "XDG_CACHE_HOME", "COLUMNS", "TERM", "NO_COLOR", "LANG", "HOME")
 COMMANDS: dict[str, list[str]] = {  # words in capitals are files of `make_files`
     "steps": ["FEATURES", "--model", "raw"],
     "ask": ["FEATURES", "boil", "--model", "raw"],
@@ -41,10 +41,9 @@ COMMANDS: dict[str, list[str]] = {  # words in capitals are files of `make_files
     "adapt": ["FOLDER", "--model", "raw", "-o", "OUT"],
     "pack": ["FOLDER", "OUT"],
     "embed": ["FEATURES", "--model", "MODEL", "-o", "OUT"],
-    "import-checkpoint": ["FEATURES", "OUT"],
-    "weights list": [],
-    "weights path": ["minilm"],
-    "weights get": ["minilm", "--source", "TABLE"],
+    "models import": ["FEATURES", "-o", "OUT"],
+    "models list": [],
+    "models get": ["minilm", "--source", "TABLE"],
     "backbones": [],
     "eval own": ["--features", "FOLDER", "--annotations", "STEPS", "--model", "raw"],
     "eval egomcq": ["--features", "FOLDER", "--annotations", "STEPS", "--model", "MODEL"],
@@ -167,7 +166,7 @@ def print_control_characters(folder: Path, rng: random.Random) -> None:
         ["index", video, "--to", str(folder / "corpus"), "--model", "raw"],
         ["pack", str(folder / name), out],
         ["eval", "own", "--features", str(folder), "--annotations", missing],
-        ["weights", "path", name],
+        ["models", "get", name],
         ["steps", f"--{name}"],
     )
     command = rng.choice(commands)

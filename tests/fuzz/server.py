@@ -72,7 +72,7 @@ def made_server() -> tuple[Client, State, list[str]]:
     folder = made_folder("server")
     shutil.copytree(made_corpus(), folder / "corpus")
     other = (write_features(folder / "videos", 1) / "v0.npy").rename(folder / "other.npy")
-    library = open_library([str(folder / "corpus"), str(other)], {"raw": load("raw")})
+    library = open_library([str(folder / "corpus"), str(other)], load("raw"))
     settings = ServerSettings(host=LOCAL, port=0, state=folder / "state", upload=folder / "uploads")
     state, socket = State(settings.state, lock=True), _bind(LOCAL, 0)
     server = Server(create_app(library, settings, state), settings)

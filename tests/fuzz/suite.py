@@ -171,9 +171,11 @@ def _work(name: str, seed: int, numbers: range, answers: Any, folder: Path) -> N
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")
     weights = home() / "weights"
-    (folder / "home").mkdir()
-    if weights.is_dir():  # those that were downloaded stay in reach
-        (folder / "home" / "weights").symlink_to(weights.resolve())
+    (folder / "home" / "weights").mkdir(parents=True)
+    for installed in (
+        weights.iterdir() if weights.is_dir() else ()
+    ):  # what is downloaded stays in reach, but not added to
+        (folder / "home" / "weights" / installed.name).symlink_to(installed.resolve())
     os.environ.update(HIERO_HOME=str(folder / "home"), HF_HUB_OFFLINE="1", TMPDIR=str(folder))
     tempfile.tempdir = None
     for number in (1, 2):

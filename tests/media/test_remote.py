@@ -345,7 +345,7 @@ def test_a_disk_that_is_full(server, monkeypatch):
     [
         ("https://host/videos/", "cannot be listed over http"),
         ("https://host/*.mp4", "cannot be listed over http"),
-        ("rtsp://host/live.mp4", "live streams are for hiero watch"),
+        ("rtsp://host/live.mp4", "rtsp"),
         ("nothing://host/a.mp4", "not a kind of address that fsspec knows"),
     ],
 )

@@ -28,79 +28,42 @@ class OwnOnly(nn.Module):
         return self.linear(x) * neighbours.mask[..., None]
 
 
-class EverySecond(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(config.hidden_size))
-
-    def forward(self, x, mask):
-        return self.scale * x[:, ::2]
-
-
-def halves(x, config):
-    """The first half of a video is one thread, the second another."""
-    return (torch.arange(x.shape[1]) >= x.shape[1] // 2).long().expand(len(x), -1)
-
-
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    parts = {"hiero.operators": OwnOnly, "hiero.poolings": EverySecond, "hiero.thread_clusterings": halves}
-    for group, part in parts.items():
-        monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "other", part)
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS["hiero.operators"], "other", OwnOnly)
 
 
-CHOICES = [
-    {"operator": "other"},
-    {"pooling": "other"},
-    {"clustering": "other"},
-    {"clustering": "other", "sample_points": None},
-    {"operator": "other", "pooling": "other", "clustering": "other"},
-]
-
-
-@pytest.mark.parametrize("choices", CHOICES)
-def test_parts_are_trained_saved_and_loaded(choices, tmp_path):
-    model, _ = train(ModelConfig(**SIZES, clock=WORLD.config.clock, **choices), num_steps=2, batch_size=2)
+def test_an_operator_is_trained_saved_and_loaded(tmp_path):
+    config = ModelConfig(**SIZES, clock=WORLD.config.clock, operator="other")
+    torch.manual_seed(0)
+    before = HiERO(config).state_dict()
+    model, _ = train(config, num_steps=2, batch_size=2)
     model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())["model"]
-    assert choices.items() <= saved.items()
     loaded = load_model(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model"]["operator"] == "other"
     assert loaded.config == model.config
     features = WORLD.session(0).features[None]
     for a, b in zip(model(features, threads=True), loaded(features, threads=True), strict=True):
         assert torch.equal(a.features, b.features)
         assert a.threads is b.threads is None or torch.equal(a.threads, b.threads)
-    if "clustering" in choices:
-        level = loaded(features, threads=True)[1]
-        assert level.threads.unique_consecutive().tolist() == [0, 1]
+    name = "encoder.stages.0.layers.0.linear.weight"
+    assert not torch.equal(before[name], model.state_dict()[name])
 
 
-def test_their_parameters_learn():
-    choices = {"operator": "other", "pooling": "other", "clustering": "other"}
-    config = ModelConfig(**SIZES, clock=WORLD.config.clock, **choices)
-    torch.manual_seed(0)
-    before = HiERO(config).state_dict()
-    model, _ = train(config, num_steps=1, batch_size=2)
-    for name in ("encoder.stages.0.layers.0.linear.weight", "encoder.poolings.0.scale"):
-        assert not torch.equal(before[name], model.state_dict()[name])
-
-
-def test_the_papers_parts_are_not_recorded():
+def test_the_papers_operator_is_not_recorded():
     """Fingerprints, resumable runs and model folders of the paper's network are those of earlier versions."""
     config = ModelConfig(input_size=4)
-    assert not {"operator", "pooling", "clustering"} & set(config.to_dict())
+    assert "operator" not in config.to_dict()
     assert ModelConfig.from_dict(config.to_dict()) == config
-    run = TrainConfig(config.replace(pooling="other"))
-    assert run.to_dict()["model"]["pooling"] == "other"
+    run = TrainConfig(config.replace(operator="other"))
+    assert run.to_dict()["model"]["operator"] == "other"
     assert TrainConfig.from_dict(run.to_dict()) == run
 
 
-@pytest.mark.parametrize("kind", ["operator", "pooling", "clustering"])
-def test_a_saved_model_whose_part_is_not_registered(kind, tmp_path, monkeypatch):
-    HiERO(ModelConfig(input_size=4, hidden_size=8, **{kind: "other"})).save_pretrained(tmp_path)
-    for group in ("hiero.operators", "hiero.poolings", "hiero.thread_clusterings"):
-        monkeypatch.delitem(plugins.SCRIPT_PLUGINS[group], "other")
-    with pytest.raises(InputError, match=rf"{tmp_path}: unknown .*{kind} other; choose from .*register it"):
+def test_a_saved_model_whose_operator_is_not_registered(tmp_path, monkeypatch):
+    HiERO(ModelConfig(input_size=4, hidden_size=8, operator="other")).save_pretrained(tmp_path)
+    monkeypatch.delitem(plugins.SCRIPT_PLUGINS["hiero.operators"], "other")
+    with pytest.raises(InputError, match=rf"{tmp_path}: unknown operator other; choose from .*register it"):
         load_model(tmp_path)
 
 
@@ -117,25 +80,10 @@ class TooWide(OwnOnly):
         return torch.cat([x, x], dim=-1)
 
 
-class AllNodes(EverySecond):
-    def forward(self, x, mask):
-        return x
-
-
-@pytest.mark.parametrize(
-    ("group", "choice", "part", "message"),
-    [
-        ("hiero.operators", "operator", TooWide, r"operator TooWide must return shape \(1, 10, 8\), got \(1, 10, 16\)"),
-        ("hiero.poolings", "pooling", AllNodes, r"pooling AllNodes must return shape \(1, 10, 8\), got \(1, 20, 8\)"),
-        ("hiero.thread_clusterings", "clustering", lambda x, config: x[..., 0], "must return integers from 0 to 3"),
-        ("hiero.thread_clusterings", "clustering", lambda x, config: x[0, :, 0].long(), "must return shape"),
-        ("hiero.thread_clusterings", "clustering", lambda x, config: 9 + halves(x, config), "from 0 to 3"),
-    ],
-)
-def test_a_part_that_returns_something_else(group, choice, part, message, monkeypatch):
-    monkeypatch.setitem(plugins.SCRIPT_PLUGINS[group], "wrong", part)
-    model = HiERO(ModelConfig(input_size=4, hidden_size=8, **{choice: "wrong"}))
-    with pytest.raises(InputError, match=message):
+def test_an_operator_that_returns_another_shape(monkeypatch):
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS["hiero.operators"], "wrong", TooWide)
+    model = HiERO(ModelConfig(input_size=4, hidden_size=8, operator="wrong"))
+    with pytest.raises(InputError, match=r"operator TooWide must return shape \(1, 10, 8\), got \(1, 10, 16\)"):
         model(torch.randn(1, 20, 4), spacing_s=0.5)
 
 

@@ -65,7 +65,7 @@ def test_what_came_with_a_model_is_saved_with_it(tmp_path):
 
 def test_a_typo_is_not_looked_for_on_a_hub(tmp_path):
     for name in ("typo", str(tmp_path / "typo"), "tests/typo"):
-        with pytest.raises(InputError, match="no such model folder"):
+        with pytest.raises(InputError, match="no such model"):
             HiERO.from_pretrained(name)
 
 
@@ -168,7 +168,7 @@ def test_folders_work_without_huggingface_hub(model, tmp_path, monkeypatch):
     assert Bare.from_pretrained(tmp_path / "again").config == CONFIG
     with pytest.raises(InputError, match="pip install huggingface_hub"):
         bare.push_to_hub("someone/x")
-    with pytest.raises(InputError, match="no such model folder"):
+    with pytest.raises(InputError, match="no such model"):
         Bare.from_pretrained("someone/x")
 
 

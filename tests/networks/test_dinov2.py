@@ -27,7 +27,7 @@ from hiero.networks.dinov2 import (
     load_tower,
     prepare,
 )
-from hiero.networks.joint_text import head_file
+from hiero.networks.joint_text import HEAD_FILES
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.vectors import group_vectors
 from tests.networks.test_onnx_files import linear_file
@@ -72,7 +72,7 @@ def test_the_middle_of_a_frame_is_seen_whole():
 
 
 def test_the_shipped_head():
-    whole, patches = load_head()(torch.randn(2, 257, 384))
+    whole, patches = load_head(HEAD_FILES["research"])(torch.randn(2, 257, 384))
     assert (whole.shape, patches.shape) == ((2, 256), (2, 64, 256))
     torch.testing.assert_close(whole.norm(dim=1), torch.ones(2))
     torch.testing.assert_close(patches.norm(dim=2), torch.ones(2, 64))
@@ -98,7 +98,7 @@ def test_the_real_network_on_both_paths():
     scene = np.random.default_rng(0).integers(0, 255, (1, 9, 16, 3)).astype(np.uint8).repeat(20, 1).repeat(20, 2)
     pictures = prepare(torch.from_numpy(scene))
     file = add_output((folder / "dinov2_vits14.onnx").read_bytes(), TOKENS)
-    session = cpu_session(add_to_weights(file, load_additions(head_file())))
+    session = cpu_session(add_to_weights(file, load_additions(HEAD_FILES["research"])))
     (expected,) = session.run([TOKENS], {"input": pictures.numpy()})
     with torch.inference_mode():
         tokens = network.network(pictures)
@@ -155,7 +155,7 @@ def test_the_real_network_with_additions(tmp_path, monkeypatch):
         f"blocks.{i}.{name}": expected.get_parameter(f"blocks.{i}.{name}.weight") for i in (0, 5) for name in layers
     }
     head = write_head(tmp_path / "head", {name: tuple(x.shape) for name, x in parameters.items()})
-    save_arrays(head, load_arrays(head_file(), "p") | load_arrays(head, "dinov2."))
+    save_arrays(head, load_arrays(HEAD_FILES["research"], "p") | load_arrays(head, "dinov2."))
     pictures = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         plain = expected(pictures)
@@ -164,8 +164,8 @@ def test_the_real_network_with_additions(tmp_path, monkeypatch):
             a, b = (torch.from_numpy(arrays[f"dinov2.{name}.{side}"]).float() for side in "ab")
             parameter += b @ a
         tokens = expected(pictures)
-    monkeypatch.setattr("hiero.networks.dinov2.head_file", lambda: head)
-    network = load(tmp_path)
+    monkeypatch.setitem(HEAD_FILES, "other", head)
+    network = load(tmp_path, "other")
     with torch.inference_mode():
         torch.testing.assert_close(network.network(pictures), tokens, rtol=1e-4, atol=1e-4)
         in_8_bits = network._tokens(pictures)

@@ -8,7 +8,6 @@ import torch
 
 from benchmarks.words_networks import TextNetwork, load_additions
 from hiero.engine.vocabulary import class_names, default_labels, rich_labels
-from hiero.errors import InputError
 from hiero.networks import joint_text
 from hiero.networks.dinov2 import TwoLayers
 from hiero.networks.joint_text import (
@@ -21,18 +20,10 @@ from hiero.networks.joint_text import (
     pooling_temperature,
     shipped_labels,
 )
-from hiero.networks.minilm import MiniLMEncoder, load_minilm, shipped_vectors
+from hiero.networks.minilm import compute_minilm, load_minilm, shipped_vectors
 from hiero.networks.vector_cache import text_digest
 from hiero.storage.files import load_arrays
 from tests.optional import weights_or_skip
-
-CACHED = (
-    joint_text.load_text_head,
-    joint_text.joint_key,
-    joint_text.shipped_labels,
-    joint_text._load_network,
-    joint_text._encode_one,
-)
 
 
 def test_numpy_gives_what_torch_learned():
@@ -49,22 +40,24 @@ def test_numpy_gives_what_torch_learned():
         both = torch.nn.functional.normalize(head.raw(vectors).unflatten(1, (2, -1)), dim=-1)
     both = both.unflatten(0, (2, 3)).mean(0)  # of two prompts
     expected = torch.nn.functional.normalize(both, dim=-1).numpy()
-    result = encode_joint_texts(texts)
+    result = encode_joint_texts(texts, "research")
     assert result.shape == (3, 2, JOINT_SIZE)
     np.testing.assert_allclose(result, expected, atol=2e-3)  # cached in half precision
     additions = load_arrays(HEAD_FILES["research"], "minilm.")
     on_device = load_minilm("cpu").tuned({name.removeprefix("minilm."): v for name, v in additions.items()})
-    np.testing.assert_allclose(on_device.encode(texts), joint_text._load_network(None).encode(texts), atol=1e-5)
+    np.testing.assert_allclose(
+        on_device.encode(texts), joint_text._load_network(None, "research").encode(texts), atol=1e-5
+    )
 
 
 def test_its_key_and_size():
-    assert 5 < pooling_temperature() < 50
-    assert joint_key().count("-") == 2
+    assert 5 < pooling_temperature("research") < 50
+    assert joint_key("research").count("-") == 2
     assert sum(file.stat().st_size for file in HEAD_FILES.values()) < 25_000_000
     assert "## Limits" in (HEAD_FILES["research"].parent / "README.md").read_text()
 
 
-def test_vectors_of_bundled_labels_come_with_the_package(words):
+def test_vectors_of_bundled_labels_come_with_the_package():
     """So that the first run does not encode thousands of texts; they are those that MiniLM gives."""
     labels = [*default_labels(), *rich_labels()]
     assert 1200 < len(labels) == len(set(labels))
@@ -74,45 +67,18 @@ def test_vectors_of_bundled_labels_come_with_the_package(words):
     texts = [*class_names(), *labels]
     assert all(text_digest(text) in shipped for text in texts)
     for name in HEAD_FILES:
-        words(name)
-        assert [label for label in labels if text_digest(label) not in shipped_labels()] == []
+        assert [label for label in labels if text_digest(label) not in shipped_labels(name)] == []
     weights_or_skip("minilm")
     some = texts[::400]
     vectors = np.stack([shipped[text_digest(text)] for text in some])
-    np.testing.assert_allclose(vectors, MiniLMEncoder().encode(some), atol=2e-3)
+    np.testing.assert_allclose(vectors, compute_minilm(some), atol=2e-3)
     for name in HEAD_FILES:
-        words(name)
         np.testing.assert_allclose(
-            encode_joint_texts(labels[:2]).reshape(2, -1), encode_new_texts(labels[:2]), atol=2e-3
+            encode_joint_texts(labels[:2], name).reshape(2, -1), encode_new_texts(labels[:2], name), atol=2e-3
         )
 
 
-@pytest.fixture
-def words(monkeypatch):
-    """A function that chooses a head as a new process would."""
-
-    def choose(name):
-        monkeypatch.setenv("HIERO_WORDS", name)
-        for cached in CACHED:
-            cached.cache_clear()
-
-    yield choose
-    choose("")
-
-
-def test_a_head_is_chosen_by_its_name(words):
-    keys, vectors = set(), []
-    for name in HEAD_FILES:
-        words(name)
-        keys.add(joint_key())
-        vectors.append(encode_joint_texts(default_labels()[:1]))
-    assert len(keys) == len(HEAD_FILES)
-    assert not np.allclose(*vectors, atol=1e-2)
-    words("")
-    np.testing.assert_array_equal(encode_joint_texts(default_labels()[:1]), vectors[0])
-
-
-def test_an_unknown_head_is_refused(words):
-    words("repair")
-    with pytest.raises(InputError, match="HIERO_WORDS must be research or permissive, not repair"):
-        joint_key()
+def test_each_head_has_its_own_key_and_vectors():
+    research, permissive = (encode_joint_texts(default_labels()[:1], name) for name in HEAD_FILES)
+    assert not np.allclose(research, permissive, atol=1e-2)
+    assert len({joint_key(name) for name in HEAD_FILES}) == len(HEAD_FILES)

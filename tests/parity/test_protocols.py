@@ -55,7 +55,8 @@ def tensors():
 def folder(tmp_path_factory):
     """The checkpoint as a model folder."""
     folder = tmp_path_factory.mktemp("released") / "model"
-    app(["import-checkpoint", str(DATA / "checkpoint" / "hiero_small.pth"), str(folder)], result_action="return_value")
+    checkpoint = DATA / "checkpoint" / "hiero_small.pth"
+    app(["models", "import", str(checkpoint), "-o", str(folder)], result_action="return_value")
     return folder
 
 

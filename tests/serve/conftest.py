@@ -65,7 +65,7 @@ def make_world(root):
         patch.setenv("HIERO_HOME", str(root / "home"))
         weights.get("egovlp", source=egovlp_with_words(root / "egovlp.pth", patch=32)[0])
         for path in videos:
-            load(backbone="egovlp", device="cpu").read(path)
+            load("egovlp", device="cpu").read(path)
 
 
 @pytest.fixture(scope="package")
@@ -75,7 +75,7 @@ def world(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIERO_HOME", str(root / "home"))
         videos = [root / "tea.mp4", root / "bike.mp4"]
-        engine = load(backbone="egovlp", device="cpu")
+        engine = load("egovlp", device="cpu")
         corpus = Corpus(str(root / "corpus"), create=True)
         for path in videos:
             add_video(

@@ -44,7 +44,7 @@ def get(url, **headers):
 @pytest.fixture(scope="module")
 def served(world):
     """A server that waits for requests less long than it usually does."""
-    arguments = ["serve", world.root / "corpus", "--backbone", "egovlp", "--device", "cpu", "--port", "0"]
+    arguments = ["serve", world.root / "corpus", "--model", "egovlp", "--device", "cpu", "--port", "0"]
     process, url = wait_for_address(start_hiero(*arguments))
     yield url
     process.send_signal(signal.SIGINT)
@@ -69,7 +69,7 @@ def test_64_clients_at_once(served):
     answers = []
 
     def client(i):
-        path = [f"steps?k={2 + i % 5}", "similarity/0/0/0", "ask?q=tea", "file"][i % 4]
+        path = [f"steps?k={2 + i % 5}", "picture?t=1", "ask?q=tea", "file"][i % 4]
         answers.append(get(f"{served}api/videos/{id}/{path}")[0])
 
     threads = [threading.Thread(target=client, args=(i,)) for i in range(64)]
@@ -216,7 +216,7 @@ def test_an_endless_body_that_no_route_reads_is_not_read_either(library):
 
 def test_sigterm_closes_the_state_and_puts_jobs_back(world, tmp_path):
     video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 8)
-    process, url = start(video, "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
+    process, url = start(video, "--model", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
     (row,) = json.loads(get(url + "api/videos")[1])["videos"]
     send(f"{url}api/videos/{row['id']}/read", "POST")
     code, errors = end(process, signal.SIGTERM)
@@ -228,7 +228,7 @@ def test_sigterm_closes_the_state_and_puts_jobs_back(world, tmp_path):
 
 
 def test_other_networks_need_the_token(world):
-    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--host", "0.0.0.0")
+    process, url = start(world.videos[0], "--model", "egovlp", "--device", "cpu", "--host", "0.0.0.0")
     try:
         bare, token = url.split("?token=")
         with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -255,7 +255,7 @@ def test_behind_a_proxy_there_is_a_token(world, monkeypatch, option):
         sockets[0].close()
 
     monkeypatch.setattr("hiero.serve.server.Server.run", run)
-    arguments = ["serve", str(world.videos[0]), "--backbone", "egovlp", "--device", "cpu", "-p", "0", *option]
+    arguments = ["serve", str(world.videos[0]), "--model", "egovlp", "--device", "cpu", "-p", "0", *option]
     app(arguments, result_action="return_value")
     assert len(tokens[0]) >= 32
 
@@ -266,7 +266,7 @@ def test_a_client_cannot_pretend_to_be_the_proxy(world, tmp_path):
     state.add_token("root", "admin", b"digest")
     state.close()
     proxy = ("--trusted-proxy", "192.0.2.7", "--user-header", "Remote-User", "--header-role", "admin")
-    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path, *proxy)
+    process, url = start(world.videos[0], "--model", "egovlp", "--device", "cpu", "--state", tmp_path, *proxy)
     try:
         for forwarded in ("192.0.2.7", "10.0.0.1, 192.0.2.7", "192.0.2.7, 127.0.0.1"):
             with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -278,7 +278,7 @@ def test_a_client_cannot_pretend_to_be_the_proxy(world, tmp_path):
 def test_the_trusted_proxy_names_its_users(world):
     """Here the client of this machine is the proxy, whatever it says about addresses."""
     proxy = ("--trusted-proxy", "127.0.0.1", "--user-header", "Remote-User", "--header-role", "edit")
-    process, url = start(world.videos[0], "--backbone", "egovlp", "--device", "cpu", *proxy)
+    process, url = start(world.videos[0], "--model", "egovlp", "--device", "cpu", *proxy)
     try:
         _, body = get(url + "api/me", **{"X-Forwarded-For": "198.51.100.4", "Remote-User": "anna"})
         assert json.loads(body) == {"name": "anna", "role": "edit", "sign_in": True}
@@ -315,7 +315,7 @@ def test_an_upload_limit_below_one(tmp_path, limit):
 
 
 def test_an_index_needs_a_corpus(world):
-    arguments = ["serve", str(world.videos[0]), "--index", "--backbone", "egovlp", "--device", "cpu"]
+    arguments = ["serve", str(world.videos[0]), "--index", "--model", "egovlp", "--device", "cpu"]
     with pytest.raises(InputError, match="--index needs a corpus"):
         app(arguments, result_action="return_value")
 
@@ -359,7 +359,7 @@ def wait_for_job(url, id, states, timeout_s=PATIENCE_S):
 def test_jobs_and_edits_survive_a_kill_and_a_stop(world, tmp_path):
     """A video whose reading is killed, then stopped, is read by the next server; what was saved is there."""
     video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 8)
-    arguments = (video, world.videos[0], "--backbone", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
+    arguments = (video, world.videos[0], "--model", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
     process, url = start(*arguments)
     ids = {row["name"]: row["id"] for row in json.loads(get(url + "api/videos")[1])["videos"]}
     wait_for_job(url, send(f"{url}api/videos/{ids['tea']}/read", "POST")["id"], ["done"])

@@ -30,7 +30,6 @@ ROLE_OF_ROUTE = {
     "POST /api/videos/{id}/label": "view",
     "GET /api/videos/{id}/transcript": "view",
     "GET /api/videos/{id}/truth": "view",
-    "GET /api/videos/{id}/similarity/{zoom}/{row}/{column}": "view",
     "GET /api/videos/{id}/picture": "view",
     "GET /api/videos/{id}/file": "view",
     "GET /api/videos/{id}/export/{format}": "view",

@@ -66,7 +66,7 @@ def test_readout_is_ridge_regression(seed, num_videos):
     """Against the plain normal equations with a target for each node."""
     videos = [make_video(seed + i, tuple(np.random.default_rng(seed + i).permutation(3)), 5) for i in range(num_videos)]
     prototypes = learn_prototypes(videos)
-    rows = np.concatenate([video.sight.views["nodes"] for video in videos]).astype(float)
+    rows = np.concatenate([video.views["nodes"] for video in videos]).astype(float)
     for number, label in enumerate(prototypes.labels):
         target = []
         for video in videos:
@@ -119,7 +119,7 @@ def test_files(tmp_path):
 def test_nothing_to_learn_from():
     video = make_video(1)
     with pytest.raises(InputError, match="no step has a name"):
-        learn_prototypes([CorrectedVideo(video.sight.views, [], CLOCK)])
+        learn_prototypes([CorrectedVideo(video.views, [], CLOCK)])
 
 
 def test_a_step_holds_every_node_that_it_touches():

@@ -86,7 +86,7 @@ def test_weights_that_were_cut_say_how_to_fetch_them_again(tmp_path, monkeypatch
     for name, read in (("model.safetensors", load_arrays), ("model.pt", read_torch)):
         (folder / name).write_bytes((folder / name).read_bytes()[:-50])
         with pytest.raises(
-            InputError, match=rf"{name}: .*; it may be incomplete: remove it and run: hiero weights get minilm"
+            InputError, match=rf"{name}: .*; it may be incomplete: remove it and run: hiero models get minilm"
         ):
             read(folder / name)
 

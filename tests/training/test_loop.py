@@ -65,8 +65,7 @@ def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_p
     training = prepared(collection, tmp_path, config=config, log=messages.append)
     assert type(training.step) is TrainStep
     assert messages == [
-        "compiled steps and GPU kernels support only the paper's operator, pooling and clustering, not operator "
-        "mean-neighbours; training runs without them"
+        "compiled steps and GPU kernels support only the operator tdgc, not mean-neighbours; training runs without them"
     ]
     training.run()
     assert load_model(tmp_path).config.operator == "mean-neighbours"
