@@ -1,10 +1,10 @@
-# make setup | demo | test | check | bench | docs | image-test        The environment is .venv, made on first use.
+# make setup | demo | test (quick) | test-all | check | bench | docs | image-test        The environment is .venv, made on first use.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check check-page bench docs image-test clean
+.PHONY: setup demo test test-all check check-page bench docs image-test clean
 
 setup: $(READY)
 
@@ -20,6 +20,9 @@ demo: setup
 
 # Bytecode is kept even where the environment forbids it: the tests start many processes, each of which would compile anew.
 test: setup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+test-all: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile
 
 check: setup

@@ -180,10 +180,10 @@ def presence(queries: list[tuple[Video, str]], seed: int = 0) -> None:
     for group, (video, text) in enumerate(queries):
         others = [other for other, _ in queries if other is not video]
         for is_there, shown in ((1, video), *((0, others[i]) for i in random.choice(len(others), 4, replace=False))):
-            similarity = shown.similarity([text])
-            scores = score_spans(similarity, shown.spans, shown.clock.spacing_s, shown.temperature)
+            similarity = shown.sight.similarity([text])
+            scores = score_spans(similarity, shown.sight.spans, shown.clock.spacing_s, shown.sight.temperature)
             best = int(scores[0].argmax())
-            rows.append(presence_statistics(similarity, shown.spans, [best])[0])
+            rows.append(presence_statistics(similarity, shown.sight.spans, [best])[0])
             truth.append(is_there)
             groups.append(group)
     x, y = np.array(rows), np.array(truth)

@@ -137,6 +137,7 @@ def members(node: ast.ClassDef) -> set[str]:
     return names.union(*made_of, *inherited)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_docstrings_name_arguments_and_fields_that_exist(file):
     stale = []

@@ -10,6 +10,8 @@ import pytest
 from tests.engine.conftest import photographs as photographs
 from tests.optional import weights_or_skip
 
+pytestmark = pytest.mark.slow
+
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install nbclient ipykernel")
 nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install nbclient ipykernel")
 

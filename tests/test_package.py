@@ -22,6 +22,8 @@ import hiero
 from hiero.storage import weights
 from tests.optional import weights_or_skip
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 # An installer, then the name of this program alone: on package indexes that is someone else's project.
 NAME = "hiero"

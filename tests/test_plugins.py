@@ -76,6 +76,7 @@ print(video.nodes.shape)
     assert run(installed, code, tmp_path).strip() == "(4, 3)"
 
 
+@pytest.mark.slow
 def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
     """Without weights of its own nothing but the video decides whether it is done."""
     write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)

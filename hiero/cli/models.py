@@ -33,7 +33,7 @@ class KnownModel:
 
 @app.default
 @app.command(name="list")
-def list_models(*, json_: Json = False) -> None:
+def models(*, json_: Json = False) -> None:
     """List the names that `--model` takes, their state and licences.
 
     `--model` also takes a model folder, a Hugging Face id, and `raw` for feature files of any backbone.
@@ -43,14 +43,14 @@ def list_models(*, json_: Json = False) -> None:
     * `hiero models`
     * `hiero models list --json`
     """
-    models = list(_known_models())
+    known = list(_known_models())
     if json_:
-        print_json({"version": 1, "models": list(map(asdict, models))})
+        print_json({"version": 1, "models": list(map(asdict, known))})
         return
     table = plain_table("name", "kind", "state", "licence", "what it is for")
     for column in table.columns:
         column.overflow = "fold"
-    for model in models:
+    for model in known:
         table.add_row(*asdict(model).values())
     results_console(file_width=FILE_WIDTH).print(table)
 

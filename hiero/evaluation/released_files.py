@@ -116,8 +116,8 @@ class ReleasedFiles:
         inputs = [*models, *data[1::2]]
         if is_head:
             return ["head", "eval", *models, *data], inputs
-        model = BACKBONE_NAMES.get(backbone, backbone) if run["model"] == RAW else models[0]
-        words = ["eval", run["eval"], *data, "--model", model]
+        words = ["eval", run["eval"], *data, "--model"]
+        words.append(BACKBONE_NAMES.get(backbone, backbone) if run["model"] == RAW else models[0])
         if "context" in run:
             words += ["--context", str(run["context"])]
         if "protocol" in run:

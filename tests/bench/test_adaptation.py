@@ -64,6 +64,7 @@ def dataset(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_trains_its_model_and_scores_the_cells_that_are_missing(dataset, tmp_path, capsys):
     weights_or_skip("minilm")
     work = tmp_path / "work"

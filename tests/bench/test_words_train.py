@@ -31,6 +31,8 @@ from hiero.networks import dinov2
 from hiero.networks.minilm import MiniLM
 from hiero.storage.files import load_arrays, save_arrays
 
+pytestmark = pytest.mark.slow
+
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")

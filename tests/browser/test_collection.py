@@ -18,7 +18,7 @@ from tests.browser.test_page import wait_for_results
 from tests.browser.video_page import wait_until
 from tests.serve.conftest import write_scenes
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 PHONE = {"width": 390, "height": 844}
 
 

@@ -7,6 +7,8 @@ import pytest
 from hiero.corpus.folder_report import build_report, write_folder_report
 from tests.corpus.test_folder_report import different_videos, make_videos
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_shows_and_sorts(browser, tmp_path, scheme):

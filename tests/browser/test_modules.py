@@ -13,6 +13,8 @@ import pytest
 import hiero.serve
 from benchmarks.page import TYPES
 
+pytestmark = pytest.mark.slow
+
 STATIC = Path(hiero.serve.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))
 STEP = """const step = (id, start_s, end_s, thread = 0, rest = {}) =>

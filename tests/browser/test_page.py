@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.video_page import click_step, screenshot
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def wait_for_results(page, id):

@@ -13,7 +13,7 @@ from hiero.serve.users import ROLES, token_digest
 from tests.browser.conftest import run_server
 from tests.browser.video_page import boxes, click_step, open_video, screenshot, wait_steps, wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.browser.test_collection import violations
 from tests.browser.video_page import wait_until
 from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 LABELS = ["pour the tea", "wash a cup", "mend the tyre"]
 
 

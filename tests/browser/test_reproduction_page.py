@@ -8,7 +8,7 @@ from hiero.formats.html_page import write_page
 from tests.browser.test_collection import violations
 from tests.browser.test_report import offline  # noqa: F401
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROW = {"published": {"inter": 91.6, "intra": 59.6}, "ours": {}, "difference": {}, "missing": [], "failed": []}
 TABLE = {
     "name": "mcq",

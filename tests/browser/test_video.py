@@ -22,7 +22,7 @@ from tests.browser.video_page import (
 )
 from tests.serve.conftest import write_scenes
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TITLES = "[...document.querySelectorAll('#chapters .chapter .name')].map(name => name.textContent)"
 
 

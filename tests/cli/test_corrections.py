@@ -51,6 +51,7 @@ def test_import_steps(kitchen, tmp_path, capsys):
     run("import-steps", table, "--video", kitchen, "-o", tmp_path / "third.json", "--hz", 0.5)
 
 
+@pytest.mark.slow
 def test_adapt(kitchen, tmp_path, capsys):
     with pytest.raises(InputError, match="none of the videos has corrected steps"):
         run("adapt", kitchen, "-o", tmp_path / "mine")

@@ -16,6 +16,7 @@ def findings(capsys):
     return exit_.value.code, {finding["name"]: finding for finding in document["findings"]}
 
 
+@pytest.mark.slow
 def test_versions_weights_decoders_and_the_gpu_have_a_line_each(capsys):
     code, found = findings(capsys)
     assert code == 0

@@ -234,6 +234,7 @@ def kitchen(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_ask_and_label_over_a_folder(run, kitchen, tmp_path, monkeypatch):
     monkeypatch.setattr("hiero.engine.evidence.MIN_LABEL_PROBABILITY", 0.0)
     code, out, err = run("ask", kitchen, "peel a potato", "--json", "-n", 2, "--hz", 1)

@@ -56,7 +56,7 @@ def test_one_video_has_no_shared_procedure(recordings, run):
 
 def test_features_of_other_networks_are_refused():
     rows = np.repeat(SCENES, 4, axis=0).astype(np.float32)
-    with_features = load("hiero-k400", backbone="default", device="cpu").read_array(rows, Clock(1.0, 1.0))
+    with_features = load("hiero-k400", device="cpu").read_array(rows, Clock(1.0, 1.0))
     without = load("raw", device="cpu").read_array(rows, Clock(1.0, 1.0))
     with pytest.raises(InputError, match="one kind only"):
         _describe([with_features, without], [np.array([[0, 4]])] * 2)

@@ -17,6 +17,8 @@ from tests.optional import skip_without
 from tests.processes import start_hiero
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 skip_without("moto.server", "needs moto: pip install 'moto[server]'")
 BUCKET = "hiero-test"

@@ -18,6 +18,8 @@ import pytest
 from tests.optional import program_or_skip
 from tests.waiting import free_port
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 VIDEO = bytes(range(256)) * 1000
 WAIT_S = 60.0

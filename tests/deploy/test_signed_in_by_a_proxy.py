@@ -18,6 +18,8 @@ from tests.optional import program_or_skip, skip_without
 from tests.processes import start_hiero
 from tests.waiting import free_port
 
+pytestmark = pytest.mark.slow
+
 skip_without("fastapi", "needs FastAPI: pip install 'hiero-video[serve]'")
 
 VISITOR = "127.0.0.5"

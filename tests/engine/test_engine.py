@@ -143,6 +143,7 @@ def test_labels_of_a_taxonomy(minilm, home, features, monkeypatch):
         video.label([" "])
 
 
+@pytest.mark.slow
 def test_ask_and_search_give_the_same_probability(minilm, home, features, tmp_path):
     """They used different numbers: 84 % in one and 33 % in the other, for the same step."""
     engine = load()
@@ -179,6 +180,7 @@ def test_the_expensive_part_is_done_once(minilm, home, features, monkeypatch):
     assert np.array_equal(load().read(features).nodes, first.nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["npy", "pt"])
 def test_the_second_question_needs_no_torch(minilm, home, tmp_path, suffix):
     """Importing it takes longer than the answer."""
@@ -320,6 +322,7 @@ def test_the_readme_s_names():
 # Real clips
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "clips").is_dir(), reason="needs shared/clips")
 def test_joins_of_real_clips_are_found_and_captions_find_their_clip(minilm, home, tmp_path):
     """All captions: `python -m benchmarks.words score`."""

@@ -62,6 +62,7 @@ def test_words_are_projected_as_released(checkpoint):
     torch.testing.assert_close(result, torch.nn.functional.normalize(expected, dim=-1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_egovlp_answers_without_a_graph(checkpoint, video, tmp_path):
     with pytest.raises(InputError, match="hiero models get egovlp"):
         load("egovlp").read(video)
@@ -126,6 +127,7 @@ def test_a_graph_model_reads_videos_with_the_tower_it_was_made_for(checkpoint, v
     assert len(read.steps([3]).levels[0]) == 3
 
 
+@pytest.mark.slow
 def test_lavila_words(tmp_path, monkeypatch):
     new_home(tmp_path, monkeypatch, "clip-bpe")
     from tests.oracle.clip import text_tower

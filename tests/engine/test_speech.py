@@ -137,6 +137,7 @@ def run(capsys, *arguments):
     return captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_the_commands(film, tmp_path, capsys):
     path = tmp_path / "film.mp4"
     path.symlink_to(film[0])

@@ -15,6 +15,7 @@ def run(arguments, out):
     return Report.load(out)
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     write_goalstep(tmp_path)
     model, features = engine.folder.path, tmp_path / "features"

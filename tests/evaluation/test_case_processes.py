@@ -43,6 +43,7 @@ def cases(model, data):
     return cases
 
 
+@pytest.mark.slow
 def test_an_error_does_not_wait_for_cases_that_have_begun(cases, model):
     processes = CaseProcesses(str(model), 2)
     begun = processes.score(_sleep, cases[0])
@@ -51,6 +52,7 @@ def test_an_error_does_not_wait_for_cases_that_have_begun(cases, model):
     assert begun.done()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypatch):
     expected = evaluate_own_videos(cases, ["procedure"], FEW_DRAWS)
     monkeypatch.setattr("hiero.evaluation.own_videos._score_tasks", partial(_score_or_die, pid=os.getpid()))
@@ -58,6 +60,7 @@ def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypat
         assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
 
 
+@pytest.mark.slow
 def test_tables_of_several_processes_are_those_of_threads(model, data, cases, monkeypatch):
     monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
     done: dict[str, list[str]] = {"reading": [], "scoring": []}

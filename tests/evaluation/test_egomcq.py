@@ -17,6 +17,7 @@ from hiero.types import Clock
 from tests.evaluation.simulated import CLOCK, WIDTH, write_questions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [0, 1, 4])
 def test_egomcq_is_what_one_question_at_a_time_gives(tmp_path, engine, store, context):
     questions = read_questions(write_questions(tmp_path / "egomcq.json", num=16))
@@ -48,7 +49,7 @@ def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
     (tmp_path / "bad.json").write_text('{"0": {"answer": 1}}')
     with pytest.raises(InputError, match="questions of EgoMCQ"):
         read_questions(tmp_path / "bad.json")
-    with pytest.raises(InputError, match="raw features have none"):
+    with pytest.raises(InputError, match="these features have none"):
         embed_clips(Engine(None, "raw", ("i3d-k400",)), store, [("a", 0.0, 1.0)], 4)
 
 

@@ -45,6 +45,7 @@ def test_labels_of_frames_are_the_official_ones(case, tmp_path):
     assert list(range(1, case["num_frames"], 2)) == case["kept_frames"]
 
 
+@pytest.mark.slow
 def test_egoprocel(egoprocel_files, engine):
     folder, rates = egoprocel_files
     videos, missing, absent_tasks = find_egoprocel_videos(folder / "annotations", folder / "features", rates)

@@ -103,6 +103,7 @@ def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
     assert [table.notes for table in tables if not table.rows] == [[NO_TEXT]] * 3
 
 
+@pytest.mark.slow
 def test_progress_moves_with_every_video(cases):
     done: list[str] = []
     evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append)

@@ -126,7 +126,6 @@ def test_networks_and_heads_are_trained_by_the_table_s_own_command(tmp_path):
     assert len(hiero.commands) == num_commands
 
 
-@pytest.mark.slow
 def test_a_table_runs_what_it_needs(tmp_path, capsys):
     """From end to end: a model, features and questions, and a process for each run."""
     weights_or_skip("minilm")

@@ -22,7 +22,6 @@ from tests.evaluation.released import EGO4D, EGOPROCEL, GOALSTEP, write_full_che
 from tests.optional import skip_without, weights_or_skip
 from tests.processes import start_python
 
-pytestmark = pytest.mark.slow
 skip_without("transformers", "transformers is not installed (extra: text)")
 
 # Training of one epoch with small heads: the numbers do not matter, only that they come from the released files.

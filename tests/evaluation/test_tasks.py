@@ -59,6 +59,7 @@ def test_multiple_choice(cases):
     assert scores["random"]["intra"] < 80
 
 
+@pytest.mark.slow
 def test_procedure_learning(cases):
     removed, included = procedure_task(cases, FEW_DRAWS).evaluate(cases)
     assert "removed" in removed.title

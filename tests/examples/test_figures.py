@@ -27,6 +27,7 @@ def data(tmp_path):
     return write_own_videos(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["similarity", "timeline", "features"])
 def test_figures(model, data, kind):
     arguments = [
@@ -66,6 +67,7 @@ def test_narrations_around_steps(model, data):
         app([*arguments, "--video", "v9", "-o", str(data / "n.svg")], result_action="return_value")
 
 
+@pytest.mark.slow
 def test_three_columns_labels_and_frames(model, data):
     arguments = [str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model)]
     other = f"Another={data / 'features' / 'v0.npy'}"

@@ -127,6 +127,7 @@ def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, c
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     """kill -9 in the middle of the second video: the first is kept, the second goes on from what was saved of it."""
     for i in range(2):
@@ -441,6 +442,7 @@ def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos)
     assert (result.status, result.num_segments) == ("done", 4)
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
     original = LoadedBackbones.run_frames
@@ -502,6 +504,7 @@ def cluster(tmp_path_factory):
         ray.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, home, weights, cluster):
     """Nothing is lost, nothing is made twice: the video of a killed worker goes to another one, and a video

@@ -135,6 +135,7 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkey
         read_feature_array(tmp_path / "bomb.npz")
 
 
+@pytest.mark.slow
 def test_an_archive_that_shrinks_as_no_features_do_is_refused_unread(tmp_path, monkeypatch):
     """However much memory is free: a small file must not take gigabytes of it."""
     megabyte = bytes(2**20)

@@ -114,6 +114,7 @@ def check_clip(path, pieces, written, min_psnr=30):
     assert written.duration_s == pytest.approx(offset_s, abs=0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gop", "b_frames"), [(1, 0), (12, 3), (250, 2)])
 def test_h264_of_any_structure_is_cut_to_the_frame(tmp_path, gop, b_frames):
     options = {"g": str(gop), "bf": str(b_frames), "preset": "ultrafast"}
@@ -205,6 +206,7 @@ def test_a_frame_that_is_shown_for_long_starts_the_clip(tmp_path):
     assert (written.num_encoded, written.duration_s) == (1, pytest.approx(1.0))
 
 
+@pytest.mark.slow
 def test_pieces_of_several_files_are_joined(tmp_path):
     one = write_film(tmp_path / "one.mp4", options={"g": "15", "bf": "2"}, audio="aac")
     two = write_film(tmp_path / "two.webm", codec="libvpx", options={"g": "15", "b": "4M"}, ticks=1000)

@@ -248,6 +248,7 @@ def test_bad_arguments(make):
         sampled_greys(make("v.mp4", [1] * 5), spacing_s=0)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_length(make):
     """Ten times as long takes no more memory (measured in a process of its own)."""
     program = (

@@ -178,6 +178,7 @@ def test_no_gpu(video):
     assert np.array_equal([s.frames for s in actual], [s.frames for s in expected])
 
 
+@pytest.mark.slow
 def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
     """A stand-in for the GPU in the processes themselves: its number comes there, and files are
     open until they rest.

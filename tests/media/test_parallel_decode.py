@@ -57,6 +57,7 @@ def assert_same(path, **options) -> int:
     return len(actual)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(20, 60),

@@ -91,6 +91,7 @@ def test_a_file_of_another_network_is_refused(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_real_network_on_both_paths():
     """torch computes what onnxruntime computes; with 8 bits, as a CPU runs it, nearly the same vectors."""
     folder = weights_or_skip("dinov2-text")
@@ -146,6 +147,7 @@ def test_the_8_bit_file_belongs_to_a_head(tmp_path, monkeypatch):
     assert sorted(int8_model(tmp_path, head) for head in heads) == [path.name.encode() for path in stored]
 
 
+@pytest.mark.slow
 def test_the_real_network_with_additions(tmp_path, monkeypatch):
     model = (weights_or_skip("dinov2-text") / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(model)

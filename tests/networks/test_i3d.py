@@ -134,6 +134,7 @@ def test_only_arrays_are_read(tmp_path):
         convert(tmp_path / "cut.ckpt")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
 def test_the_published_scores_of_a_real_clip():
     """32 frames of frying: cooking sausages .67, cooking chicken .14, scrambling eggs .08 (shared/weights.md)."""

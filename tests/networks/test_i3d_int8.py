@@ -58,6 +58,7 @@ def pooled(network, clips):
         return clips.mean((3, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_frames", "size"), [(9, 37), (16, 64)])
 def test_features_are_those_of_single_precision(network, tmp_path, num_frames, size):
     """Also where lengths and sizes are odd, and padding differs on both sides."""
@@ -72,6 +73,7 @@ def test_features_are_those_of_single_precision(network, tmp_path, num_frames, s
     assert (actual - expected).abs().mean() < 0.05 * expected.abs().mean()
 
 
+@pytest.mark.slow
 def test_the_graph_is_stored_and_a_damaged_one_is_made_again(network, tmp_path):
     path, built = tmp_path / "i3d.onnx", []
 
@@ -98,6 +100,7 @@ def test_random_weights_stay_in_floats(network):
         i3d_int8.use_integers(network, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
 def test_scores_of_a_real_clip():
     import_av()

@@ -51,7 +51,7 @@ def tea(library):
 
 def test_videos_and_their_steps(client, tea):
     assert {video["name"] for video in client.get("/api/videos").json()["videos"]} == {"tea", "bike", "new"}
-    assert client.get("/api/server").json()["model"] == "raw"
+    assert client.get("/api/server").json()["model"] == "egovlp"
     assert 0 < client.get("/api/server").json()["search_threshold"] < 1
     video = client.get(f"/api/videos/{tea}").json()
     assert (video["playable"], video["pictures"], video["truth"]) == (True, True, True)
@@ -474,7 +474,7 @@ def test_two_files_of_one_name(world, library, tmp_path):
 def test_a_corpus_of_another_model(world):
     from hiero.engine import load
 
-    with pytest.raises(InputError, match="indexed with the model raw, not"):
+    with pytest.raises(InputError, match="egovlp"):
         open_library([str(world.root / "corpus")], load(world.root / "model", device="cpu"))
 
 
@@ -839,6 +839,7 @@ def test_what_can_be_opened(world, tmp_path):
     assert [entry.playable_files for entry in open_library([str(tmp_path)], engines).entries.values()] == [[]]
 
 
+@pytest.mark.slow
 def test_files_that_are_one_video(world, tmp_path):
     """Chapters: one entry, whose parts are played one by one; no client learns where they lie."""
     from tests.serve.conftest import write_scenes
@@ -871,6 +872,7 @@ def test_files_that_are_one_video(world, tmp_path):
     assert len(open_library([str(tmp_path)], world.engine, join=False).entries) == 2
 
 
+@pytest.mark.slow
 def test_the_api_is_what_its_document_says(library):
     """Every operation of the OpenAPI document with generated input: never a server error, always an
     answer that is documented.

@@ -58,6 +58,7 @@ def test_facets_count_and_narrow(client, library, world):
     shutil.copystat(world.root / "tea.mp4", world.root / "bike.mp4")
 
 
+@pytest.mark.slow
 def test_people_are_those_who_added_read_or_corrected_a_video(client, library):
     tea = library.find_by_name("tea")
     assert client.get("/api/videos").json()["facets"]["person"] == []
@@ -115,6 +116,7 @@ def test_a_job_says_what_it_does_and_how_long_it_takes(monkeypatch):
     assert (job.to_dict()["left_s"], job.to_dict()["message"]) == (None, "adding it to the search")
 
 
+@pytest.mark.slow
 def test_the_report_compares_what_has_been_read(client, library):
     report = client.get("/api/report").json()
     assert [video["name"] for video in report["videos"]] == ["bike", "tea"]
@@ -123,6 +125,7 @@ def test_the_report_compares_what_has_been_read(client, library):
     assert "at least two" in client.get("/api/report", params={"q": "bike"}).json()["error"]
 
 
+@pytest.mark.slow
 def test_one_damaged_file_does_not_break_the_report_of_the_others(client, library):
     library.read(library.find_by_name("new"))
     damaged = edits_file(library.find_by_name("tea").path)

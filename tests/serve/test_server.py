@@ -24,6 +24,8 @@ from tests.processes import run_hiero, start_hiero
 from tests.serve.conftest import write_scenes
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def start(*arguments):
     return wait_for_address(start_hiero("serve", *arguments, "--port", "0"))

@@ -94,6 +94,7 @@ def test_long_videos_are_thinned():
     assert np.abs(np.array(result) - bounds).max() <= 10
 
 
+@pytest.mark.slow
 def test_memory_is_bounded():
     """Ten hours at 1 Hz, in a process of its own."""
     program = (

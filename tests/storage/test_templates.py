@@ -120,6 +120,7 @@ def test_another_file_of_the_hub_is_not_used(hub, hub_tensors, change):
     assert weights.find("dinov2-text") is None
 
 
+@pytest.mark.slow
 def test_names_are_those_that_transformers_reads(hub_tensors, tmp_path):
     """And the network is the same: tokens of a picture agree but for how positions are interpolated."""
     transformers = pytest.importorskip("transformers", reason="needs transformers")

@@ -5,10 +5,12 @@ runs this small; docs/results.md has it for larger ones (python -m benchmarks.ab
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from benchmarks.ablation import FIRST_TEST_SESSION, NUM_TEST_SESSIONS, WORLDS, World, run
 
 
+@pytest.mark.slow
 def test_training_learns_the_names_of_steps():
     """Seeds 0 to 3 name 42 to 53 % of the seconds of new sessions; chance names one in six."""
     config = WORLDS["interleaved, every action looks its own"]

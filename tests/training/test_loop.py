@@ -45,6 +45,7 @@ def same_state(a, b):
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_it_learns(collection, tmp_path):
     reports = []
     training = prepared(collection, tmp_path, changes={"epochs": 10})
@@ -59,6 +60,7 @@ def test_it_learns(collection, tmp_path):
     assert list(tmp_path.glob("events.out.*"))
 
 
+@pytest.mark.slow
 def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_path):
     messages: list[str] = []
     config = collection.config(epochs=1, model={"operator": "mean-neighbours"})
@@ -85,6 +87,7 @@ def whole(collection, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [1, 7, 12])
 def test_stopped_and_resumed_is_uninterrupted(collection, whole, tmp_path, stop_at):
     """Bit by bit: weights, optimizer and random state, with dropout and noise drawn in every step."""
@@ -106,6 +109,7 @@ def test_stopped_and_resumed_is_uninterrupted(collection, whole, tmp_path, stop_
     )
 
 
+@pytest.mark.slow
 def test_watching_changes_nothing(collection, tmp_path):
     """Validation between epochs draws no random numbers and leaves the model as it is; the best model is kept."""
     windows = collection.windows()
@@ -223,6 +227,7 @@ def test_fewer_windows_than_a_batch(collection, tmp_path):
     assert training.num_steps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["lora", "full"])
 def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     """It learns, is saved with the model, and comes back from its folder with what it learned."""

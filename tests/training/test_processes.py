@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 import torch
 
 from hiero.storage.files import load_tensors
@@ -12,6 +13,8 @@ from hiero.training.loop import STATE_FILE
 from tests.processes import start_hiero
 from tests.training.conftest import SMALL
 from tests.waiting import free_port, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def start(collection, out, *more, settings=(), **environment):

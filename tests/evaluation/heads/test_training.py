@@ -100,6 +100,7 @@ def clips_of(data, **options):
     return read_clips(data / "features", data / "steps.json", SECONDS, **options)
 
 
+@pytest.mark.slow
 def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
     train_head("vslnet", clips, tmp_path / "out", settings=SETTINGS["vslnet"], options=ON_CPU)
@@ -108,6 +109,7 @@ def test_vslnet_learns_a_tiny_set_by_heart(data, tmp_path):
     assert table.rows[0].scores["mIoU"] > 70
 
 
+@pytest.mark.slow
 def test_actionformer_learns_a_tiny_set_by_heart(data, tmp_path):
     clips = clips_of(data)
     train_head("actionformer", clips, tmp_path / "out", settings=SETTINGS["actionformer"], options=ON_CPU)
@@ -123,6 +125,7 @@ def test_the_probe_tells_steps_apart(data):
         evaluate_probe(train, test, "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vslnet", "actionformer"])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
     settings = [*SETTINGS[kind], "epochs=4"]
@@ -149,6 +152,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
         run(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_validation_keeps_the_best(data, tmp_path):
     clips, display, lines = clips_of(data), SilentDisplay(), []
     display.log = lines.append
@@ -172,6 +176,7 @@ def test_a_head_with_impossible_clips_is_refused(tmp_path):
         load_trained_head(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_commands(data, tmp_path):
     inputs = ["--features", str(data / "features"), "--annotations", str(data / "steps.json"), "--hz", "1"]
     settings = [text for setting in [*SETTINGS["actionformer"], "epochs=2"] for text in ("--set", setting)]
@@ -318,6 +323,7 @@ def test_token_vectors_are_cached(tmp_path):
     assert vectors.shape == (2, 3, 384)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
 def test_the_official_layouts(tmp_path):
     content = json.loads((SHARED / "nlq_sample.json").read_text())
