@@ -33,6 +33,7 @@ def test_all_notebooks_are_tested():
     assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NEEDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDS)
 def test_it_runs(name, tmp_path, request):
     for needed in NEEDS[name]:

@@ -117,6 +117,7 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
         waiting += [(Requirement(line), of) for line in package.requires or () for of in ("", *requirement.extras)]
 
 
+@pytest.mark.slow
 def test_the_wheel_in_a_clean_environment(built, tmp_path):
     """Installed with what it asks for and nothing else, it finds steps.
 

@@ -227,6 +227,7 @@ def test_swapped_texts_of_clips_are_wrong_or_ignored(files, networks):
     assert {verb for verb, _ in (clips._swap(1, False, random) for _ in range(20))} == {4}
 
 
+@pytest.mark.slow
 def test_steps_change_every_part_and_lower_the_loss(files, networks, tmp_path, capsys):
     tuning = Tuning(files, OPTIONS, DEVICE)
     before = {name: p.detach().clone() for name, p in tuning._learned().items()}
@@ -278,6 +279,7 @@ def test_the_result_is_what_the_package_reads(networks, minilm, tmp_path):
     assert all(array.dtype == np.float16 for name, array in load_arrays(result).items() if name != "pooling")
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_mean_of_the_weights_and_leaves_them_as_they_are(files, networks, tmp_path):
     tuning = Tuning(files, OPTIONS, DEVICE)
     tuning.train(1, True, tmp_path / "result")

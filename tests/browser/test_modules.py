@@ -243,6 +243,7 @@ def test_modules_stay_small_and_typed():
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path
 
 
+@pytest.mark.slow
 def test_types():
     """What `make check-page` runs, where it has been installed."""
     compiler = Path(__file__).parent / "node_modules" / "typescript" / "bin" / "tsc"

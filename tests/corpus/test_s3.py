@@ -58,6 +58,7 @@ def files(tmp_path, monkeypatch):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_index_search_and_several_writers(server, files):
     engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
@@ -105,6 +106,7 @@ def test_serve(server, files):
     assert [record.video for record in Corpus(uri).videos()] == sorted(files)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_connection_is_one_clear_line(server, files):
     with pytest.raises(InputError) as caught:

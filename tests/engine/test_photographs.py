@@ -49,6 +49,7 @@ def test_an_improbable_label_is_no_name(photographs):
     assert (whole.label, whole.probability, whole.end_s) == (None, None, video.duration_s)
 
 
+@pytest.mark.slow
 def test_a_corpus_of_it(photographs, tmp_path):
     path, truth, video = photographs
     engine = video.engine

@@ -15,6 +15,8 @@ from hiero.errors import InputError
 from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance, VideoFile
 from tests.films import import_av, write_video
 
+pytestmark = pytest.mark.slow
+
 UTTERANCES = (  # over coffee, a cat, a motorcycle, a rocket, a portrait and grass, three seconds each
     Utterance(0.5, 1.6, "Here is my cup of coffee."),
     Utterance(4.0, 5.25, "My grandmother gave me this recipe."),

@@ -116,6 +116,7 @@ def test_every_table_comes_out_of_the_released_files(reproduced):
     assert "Ours: 1 of 326 videos, and means of their data sets." in summary["egoprocel"]["notes"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_true_size(release, commands, tmp_path):
     data = shutil.copytree(release, tmp_path / "HiERO")
     write_full_checkpoint(data / "checkpoints/hiero_egovlp.pth")
@@ -346,6 +347,7 @@ def test_mistakes_say_what_to_do(release, tmp_path, capsys):
         run(release, "-o", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_commands_run_in_their_own_process(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are drawn, and do not hide the reason
     (tmp_path / "features").mkdir()

@@ -87,6 +87,7 @@ def test_files_sidecars_and_what_is_kept(tmp_path, home, weights, videos, monkey
     ]
 
 
+@pytest.mark.slow
 def test_what_changed_is_read_again(tmp_path, home, weights, videos):
     plan = plan_for(tmp_path, weights)
     extract_all(videos, plan)

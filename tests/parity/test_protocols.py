@@ -131,6 +131,7 @@ def test_egoprocel_what_is_clustered(folder, videos, variant, threads, stretched
         np.testing.assert_allclose(nodes, tensors()[f"egoprocel/{variant}/{video.name}/level2"], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_egoprocel_means_and_command(folder, capsys):
     command = [
         "eval",

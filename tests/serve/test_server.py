@@ -358,6 +358,7 @@ def wait_for_job(url, id, states, timeout_s=PATIENCE_S):
     return job
 
 
+@pytest.mark.slow
 def test_jobs_and_edits_survive_a_kill_and_a_stop(world, tmp_path):
     """A video whose reading is killed, then stopped, is read by the next server; what was saved is there."""
     video = write_scenes(tmp_path / "long.mp4", [0, 1, 2, 3], 8)

@@ -106,6 +106,7 @@ def test_every_route_declares_a_role(client):
     assert {route.split()[1] for route, role in declared.items() if role == OPEN} == set(OPEN_PATHS)
 
 
+@pytest.mark.slow
 def test_every_route_for_every_role(client, library):
     entry = library.find_by_name("tea")
     assert all_routes(client) == set(ROLE_OF_ROUTE)

@@ -105,6 +105,7 @@ def test_dinov2_from_a_hub(hub, hub_tensors):
     assert hashlib.sha256(file.read_bytes()).hexdigest() == weights.REGISTRY["dinov2-text"].files[file.name][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["a number", "a name"])
 def test_another_file_of_the_hub_is_not_used(hub, hub_tensors, change):
     changed = dict(hub_tensors)

@@ -38,6 +38,7 @@ def files(tmp_path):
     return tmp_path, egovlp_with_words(tmp_path / "egovlp.pth", patch=112)[0]
 
 
+@pytest.mark.slow
 def test_a_model_with_the_tower_of_a_file_is_scored_and_asked(files, run):  # noqa: F811
     folder, tower = files
     model = folder / "model"

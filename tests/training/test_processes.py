@@ -44,6 +44,7 @@ def state_pairs(a, b):
     return [(name, first[name], second[name]) for name in first]
 
 
+@pytest.mark.slow
 def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_path):
     long = ["epochs=8"]  # a second or more, so that there is a middle to stop in
     finish(start(collection, tmp_path / "whole", settings=long))
@@ -66,6 +67,7 @@ def test_killed_and_interrupted_runs_end_as_if_nothing_happened(collection, tmp_
     assert "already contains a run; resume it (--resume)" in again
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(collection, tmp_path):
     """The same global batch: negatives are gathered, dropout is the same, gradients add up to those
     of one process.
