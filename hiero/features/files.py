@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +14,7 @@ from hiero.errors import InputError
 from hiero.storage.files import FEATURE_SUFFIXES as FEATURE_SUFFIXES
 from hiero.storage.files import GIB, check_fits, load_arrays, path_beside, read_json
 from hiero.storage.pickles import read_torch
-from hiero.types import Clock
+from hiero.types import MAX_TIME_S, Clock
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,8 +97,8 @@ def _is_possible(name: str, value: Any) -> bool:
     if name in ("width", "num_frames", "num_segments", "version"):
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
     if name in ("fps", "stride", "window", "duration_s"):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return is_number and (value >= 0 if name == "duration_s" else MIN_RATE <= value <= MAX_RATE)
+        least, most = (0.0, MAX_TIME_S) if name == "duration_s" else (MIN_RATE, MAX_RATE)
+        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
     return isinstance(value, str)
 
 

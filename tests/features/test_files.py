@@ -265,6 +265,7 @@ def test_a_sidecar_whose_times_contradict_each_other_is_refused(tmp_path, lie):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("duration_s", 10**400),
         ("fps", 1e-300),
         ("fps", float("nan")),
         ("fps", -30.0),
