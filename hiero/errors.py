@@ -3,9 +3,10 @@
 import re
 
 # User and password of an address, also one that pathlib has shortened (s3:/…). The secret keys of S3 contain slashes.
-# A number after a colon is a port, and "arn:" begins the name of a bucket.
+# A number after a colon is a port, and "arn:" begins the name of a bucket. abfs://container@account has no password.
 CREDENTIALS = re.compile(
-    r"(?<![a-zA-Z0-9+.-])([a-zA-Z0-9+.-]+:/{1,2})(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
+    r"(?<![a-zA-Z0-9+.-])(?!(?:abfss?|wasbs?):/{1,2}[^\s/:@]*@)([a-zA-Z0-9+.-]+:/{1,2})"
+    r"(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
 )
 
 

@@ -71,7 +71,7 @@ def public_address(address: str) -> str:
         # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
         has_query = is_http(part) or scheme.lower() in LIVE_SCHEMES
         path = re.sub(r"[?#].*" if has_query else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
-        authority = authority.rpartition("@")[2].partition("?")[0]
+        authority = authority.partition("?")[0]
         parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
     return "::".join(parts)
 

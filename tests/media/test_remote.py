@@ -59,6 +59,8 @@ def random_bytes(num_bytes, seed=0):
         ("hf://hf_secret@datasets/me/k@main/a.mp4", "hf://datasets/me/k@main/a.mp4"),
         ("s3:/key:SEC/RET@bucket/a.mp4", "s3:/bucket/a.mp4"),  # as pathlib writes it
         ("https://host:8000/k@x.mp4", "https://host:8000/k@x.mp4"),
+        ("abfs://box@account/a.mp4", "abfs://box@account/a.mp4"),  # two containers are two files
+        ("abfs://me:pw@account/a.mp4", "abfs://account/a.mp4"),
     ],
 )
 def test_addresses_are_shown_without_secrets(address, public):
