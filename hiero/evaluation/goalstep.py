@@ -78,7 +78,7 @@ def _read_clip(video: str, clip: dict[str, Any]) -> tuple[str, AnnotatedVideo]:
         if query.get("query"):
             start_s, end_s = float(query[f"{timeline}_start_sec"]), float(query[f"{timeline}_end_sec"])
             steps.append(AnnotatedStep(start_s, end_s, query["query"]))
-    name, end_s = clip.get("clip_uid", video), float(clip["video_end_sec"])
+    name, end_s = str(clip.get("clip_uid", video)), float(clip["video_end_sec"])
     duration_s = end_s if name == video else None  # clips of NLQ are parts of a video
     return name, AnnotatedVideo(video, tuple(steps), float(clip["video_start_sec"]), end_s, duration_s=duration_s)
 
@@ -223,6 +223,8 @@ def _read_videos(path: Path, read: Callable[[dict[str, Any]], Result]) -> list[R
     out = []
     for video in content["videos"]:
         name = video.get("video_uid", "?") if isinstance(video, dict) else "?"
+        if not isinstance(name, str):
+            raise InputError(f"{path}: video_uid must be a text, got {str(name)[:40]}")
         with parsing(f"{path}: {name} cannot be read"):
             out.append(read(video))
     return out

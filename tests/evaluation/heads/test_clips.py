@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from hiero.errors import InputError
 from hiero.evaluation.heads.clips import read_clips
 from hiero.types import Clock
 
@@ -21,3 +22,11 @@ def test_the_texts_of_goalstep_do_not_depend_on_the_name_of_the_file(tmp_path, q
     np.save(tmp_path / "features" / "v0.npy", np.zeros((40, 4), np.float32))
     clips = read_clips(tmp_path / "features", copied, Clock(30.0, 15.0), queries=queries)
     assert [step.text for step in clips.clips[0].truth] == [text]
+
+
+def test_a_video_whose_name_is_no_text_is_refused(tmp_path):
+    (tmp_path / "features").mkdir()
+    np.save(tmp_path / "features" / "v0.npy", np.zeros((40, 4), np.float32))
+    (tmp_path / "steps.json").write_text(json.dumps({"videos": [{"video_uid": [1], "segments": []}]}))
+    with pytest.raises(InputError, match="video_uid"):
+        read_clips(tmp_path / "features", tmp_path / "steps.json")
