@@ -85,7 +85,10 @@ class Clock:
 
     def index(self, time_s: float) -> int:
         """The segment that contains a time; negative before the start."""
-        index = math.floor((time_s - self.start_s) * self.fps / self.stride)  # rounding moves it by at most one
+        try:
+            index = math.floor((time_s - self.start_s) * self.fps / self.stride)  # rounding moves it by at most one
+        except (OverflowError, ValueError):
+            raise InputError(f"a time must be a number of seconds, got {time_s}") from None
         return index + (self.edge_s(index + 1) <= time_s) - (self.edge_s(index) > time_s)
 
     def edge_s(self, index: int) -> float:

@@ -195,3 +195,9 @@ def test_a_guess_has_a_question_mark(probability, origin, shown):
     assert (hierarchy.shown_titles, hierarchy.titles) == ({"a": shown}, {"a": "wash"})
     assert step.to_dict()["label"] == "wash"
     assert Step("b", 0.0, 1.0, 0).shown_label is None
+
+
+@pytest.mark.parametrize("time_s", [float("inf"), float("nan"), 1e308])
+def test_a_time_without_a_segment_is_refused(time_s):
+    with pytest.raises(InputError, match="time"):
+        Clock(60.0, 0.5).index(time_s)

@@ -72,6 +72,8 @@ def content_key(path: Path) -> str:
 
 
 def _hash_file(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe or a device may have no end
+        raise InputError(f"{path}: is not a regular file; copy its content to a file first")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:KEY_LENGTH]
 
@@ -129,7 +131,7 @@ def cache_folder(kind: str) -> Path:
 def cache_limit() -> int:
     """Maximum size of the cache in bytes: HIERO_CACHE_MAX, such as 5GB, 500MB or a number of bytes."""
     text = os.environ.get("HIERO_CACHE_MAX") or DEFAULT_LIMIT
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)B?", text.strip().upper())
+    size = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]+)?) ?([KMGT]?)B?", text.strip().upper())
     if size is None:
         raise InputError(f"HIERO_CACHE_MAX must be a size such as 20GB, 500MB or 1000000 (bytes), got {text!r}")
     return int(float(size[1]) * UNITS[size[2]])

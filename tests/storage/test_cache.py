@@ -224,3 +224,9 @@ def test_a_size_that_is_none_is_an_error(monkeypatch, text):
     monkeypatch.setenv("HIERO_CACHE_MAX", text)
     with pytest.raises(InputError, match="HIERO_CACHE_MAX"):
         cache_limit()
+
+
+def test_a_pipe_has_no_content_key(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe"):
+        content_key(tmp_path / "pipe")
