@@ -247,7 +247,8 @@ def correct_and_kill(folder: Path, rng: random.Random) -> None:
         acknowledged = number if process.poll() == 0 else acknowledged
         document = json.loads(run(["steps", str(video), "--model", "raw", "--json"]))
         found = [step["label"] for step in document["levels"][-1]["steps"]]
-        if found not in [[f"stir {save}", f"pour {save}"] for save in (acknowledged, number)]:
+        # A command that was killed may have saved before it could say so.
+        if found not in [[f"stir {save}", f"pour {save}"] for save in range(acknowledged or 0, number + 1)]:
             raise LostEditError(f"save {acknowledged} was acknowledged, the steps are {found}")
 
 
