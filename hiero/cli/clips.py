@@ -63,13 +63,14 @@ def clips(
     run = find_inputs(paths, options, "read", join)
     _check_output(out, run.paths, is_file=bool(texts))
     if not texts:
-        if levels.num_steps is not None:
-            _check_level(level, len(levels.num_steps))
+        num_steps, labels = levels.num_steps, levels.read_labels()
+        if num_steps is not None:
+            _check_level(level, len(num_steps))
         for name, source_ in run:
             with run.report_errors(name):
                 video = run.read(source_)
-                announce_edits(video, "" if levels.num_steps is None else "-k cuts the video again")
-                hierarchy = video.steps(levels.num_steps, labels=levels.read_labels())
+                announce_edits(video, "" if num_steps is None else "-k cuts the video again")
+                hierarchy = video.steps(num_steps, labels=labels)
                 _fetch(run, [name])
                 write_clips(video, hierarchy, level, run.folder_of(name, out), options.stream, copy)
                 run.done[name] = {}
