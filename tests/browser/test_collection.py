@@ -92,17 +92,19 @@ def test_facets_narrow_and_stay_in_the_address(page, server, world, named):
 
 
 @pytest.fixture
-def slow(library):
+def slow(library, monkeypatch):
     """Videos are read by hand: each report of progress is given by the test."""
     library.reports, library.is_done = [], False
+    read = library.engine.read
 
-    def reader(source, progress):
-        while not library.is_done:
+    def read_by_hand(source, *, progress, **options):
+        while "new" in source.name and not library.is_done:
             for done_s in library.reports:
                 progress(ProgressEvent("read", source.name, done_s, 60.0))
             time.sleep(0.02)
+        return read(source, progress=progress, **options)
 
-    library.reader = reader
+    monkeypatch.setattr(library.engine, "read", read_by_hand)
     yield library
     library.is_done = True
 
@@ -140,11 +142,11 @@ def test_learning_is_offered_where_corrections_are(page, server, library):
     page.wait_for_selector("#learn-status:has-text('Learned 1 name')")  # it is still known
 
 
-def test_a_job_that_failed_can_be_tried_again(page, server, library):
-    def reader(source, progress):
+def test_a_job_that_failed_can_be_tried_again(page, server, library, monkeypatch):
+    def fail(source, **_):
         raise InputError("the disk is full; free some space")
 
-    library.reader = reader
+    monkeypatch.setattr(library.engine, "read", fail)
     open_collection(page, server)
     card(page, "new").locator("button.read").click()
     page.wait_for_selector("#jobs li:has-text('the disk is full')")
