@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ MAX_WARNINGS = 3  # videos that an error message names
 MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
 
 Result = TypeVar("Result")
+Method = TypeVar("Method")
 
 
 @dataclass
@@ -164,6 +165,16 @@ def check_warnings(warnings: Sequence[str], num_videos: int, options: str) -> Se
         shown = "; ".join(warnings[:MAX_WARNINGS])
         raise InputError(f"{len(warnings)} of {num_videos} videos do not fit their features. Check {options}: {shown}")
     return warnings
+
+
+def by_method(
+    methods: Sequence[Method], results: Sequence[Sequence[Result | None]]
+) -> Iterator[tuple[Method, list[Result]]]:
+    """Each method with its results of all cases, except methods without evidence, which have none."""
+    for method, column in zip(methods, zip(*results, strict=True), strict=True):
+        found = [result for result in column if result is not None]
+        if len(found) == len(results):
+            yield method, found
 
 
 def case_owners(cases: Sequence[Case]) -> np.ndarray:

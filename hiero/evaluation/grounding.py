@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method, case_owners
 from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import equal_parts
@@ -76,11 +76,9 @@ def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: E
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
-        for i, name in enumerate(names):
-            answers = [answer for by_method in grounded if (answer := by_method[i]) is not None]
-            if len(answers) == len(grounded):
-                hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
-                rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
+        for name, answers in by_method(names, grounded):
+            hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
+            rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
         rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
         note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
         return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
