@@ -117,18 +117,13 @@ def _egomcq() -> dict[str, object]:
             "choices": {
                 str(j): {
                     "video_uid": uid,
-                    "video_dur": 480.0,
-                    "narration_source": "narration_pass_1",
-                    "narration_time": float(start_s),
                     "clip_start": float(start_s),
                     "clip_end": float(start_s + 0.8),
                     "clip_text": f"#C C {ACTIONS[j % 4]}",
-                    "tag_verb": "[93]",
-                    "tag_noun": "[192]",
                 }
                 for j, (uid, start_s) in enumerate(zip(uids, starts_s, strict=True))
             },
-            "query": {"clip_text": f"#C C {ACTIONS[i % 4]}", "video_uid": uids[0], "clip_start": float(starts_s[0])},
+            "query": {"clip_text": f"#C C {ACTIONS[i % 4]}", "video_uid": uids[0]},
         }
     return questions
 
@@ -140,11 +135,7 @@ def _nlq(uid: str, split: str) -> dict[str, object]:
             "clip_end_sec": end_s,
             "video_start_sec": start_s,
             "video_end_sec": end_s,
-            "template": "Objects: What did I put in X?",
             "query": f"where did i {ACTIONS[i % 4]}",
-            "slot_x": None,
-            "verb_x": None,
-            "raw_tags": ["Objects: What did I put in X?", None],
         }
         for i, (start_s, end_s) in enumerate(_spans_s())
     ]
@@ -152,12 +143,9 @@ def _nlq(uid: str, split: str) -> dict[str, object]:
         "clip_uid": f"clip-{split}",
         "video_start_sec": 0.0,
         "video_end_sec": 480.0,
-        "clip_start_sec": 0,
-        "clip_end_sec": 480.0,
-        "source_clip_uid": f"source-{split}",
-        "annotations": [{"language_queries": queries, "annotation_uid": f"annotation-{split}"}],
+        "annotations": [{"language_queries": queries}],
     }
-    return {"version": "1", "date": "220216", "videos": [{"video_uid": uid, "clips": [clip]}]}
+    return {"version": "1", "videos": [{"video_uid": uid, "clips": [clip]}]}
 
 
 def _grounding(name: str) -> dict[str, object]:
@@ -169,9 +157,9 @@ def _grounding(name: str) -> dict[str, object]:
         "clip_uid": name,
         "video_start_sec": 0.0210286458333333,
         "video_end_sec": 479.9,
-        "annotations": [{"language_queries": queries, "annotation_uid": f"{name}_0.0210_479.9"}],
+        "annotations": [{"language_queries": queries}],
     }
-    return {"version": "v1", "date": "231006", "description": "", "videos": [{"video_uid": name, "clips": [clip]}]}
+    return {"version": "v1", "videos": [{"video_uid": name, "clips": [clip]}]}
 
 
 def _goalstep(name: str, split: str) -> dict[str, object]:
@@ -181,26 +169,12 @@ def _goalstep(name: str, split: str) -> dict[str, object]:
             "end_time": end_s,
             "step_category": f"Make things: {ACTIONS[i % 4]}",
             "step_description": ACTIONS[i % 4],
-            "is_continued": False,
-            "is_procedural": True,
-            "is_relevant": "essential",
-            "summary": [],
             "segments": [],
         }
         for i, (start_s, end_s) in enumerate(_spans_s())
     ]
-    video = {
-        "video_uid": name,
-        "start_time": 0.0210286458333333,
-        "end_time": 479.9,
-        "goal_category": "COOKING:MAKE_BREAD",
-        "goal_description": "Makes the bread",
-        "goal_wikihow_url": "",
-        "summary": [],
-        "is_procedural": True,
-        "segments": segments,
-    }
-    return {"version": "1.0", "date": "231129", "split": split, "videos": [video]}
+    video = {"video_uid": name, "start_time": 0.0210286458333333, "end_time": 479.9, "segments": segments}
+    return {"version": "1.0", "split": split, "videos": [video]}
 
 
 def _write_egoprocel(folder: Path) -> None:

@@ -7,12 +7,10 @@ These pin what hiero pins otherwise, so each lives in an environment of its own,
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from io import BytesIO
@@ -49,13 +47,11 @@ def steps(kitchen):
     return Hierarchy(str(kitchen), "hiero-k400", 4.0, (coarse, fine))
 
 
-def run_tool(package: str, code: str, *arguments: object) -> object:
-    """What a script prints as JSON, run where a tool is installed."""
-    variable = f"HIERO_{package.upper()}_PYTHON"
-    modules = {"fiftyone": "fiftyone"}
-    python = os.environ.get(variable) or (sys.executable if importlib.util.find_spec(modules[package]) else None)
+def run_fiftyone(code: str, *arguments: object) -> object:
+    """What a script prints as JSON, run where FiftyOne is installed."""
+    python = os.environ.get("HIERO_FIFTYONE_PYTHON")
     if python is None:
-        pytest.skip(f"{modules[package]} is not installed; set {variable} to a Python that has it")
+        pytest.skip("set HIERO_FIFTYONE_PYTHON to a Python that has fiftyone")
     command = [python, "-c", code, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if "could not be installed" in result.stderr or "ServerSelectionTimeoutError" in result.stderr:
@@ -91,7 +87,7 @@ finally:
 
 def test_fiftyone_reads_its_dataset(steps, kitchen, tmp_path):
     file = write_export("fiftyone", steps, tmp_path)
-    read = run_tool("fiftyone", READ_FIFTYONE, file.parent, tmp_path / "back", tmp_path / "temporal")
+    read = run_fiftyone(READ_FIFTYONE, file.parent, tmp_path / "back", tmp_path / "temporal")
     assert (read["media_type"], read["num_samples"], read["num_clips"], read["has_video"]) == ("video", 1, 3, True)
     assert read["frame_rate"] == 10.0
     assert read["levels"]["coarse"] == [
