@@ -40,12 +40,11 @@ class Method:
     candidates: str
     evidence: Literal["all", "model", "class names", "none"]
     on: Literal["nodes", "projected", "features"] = "nodes"
-    by_belief: bool = False
 
 
 THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the method of the paper
 GROUNDING_METHODS = (
-    Method("HiERO", "spans", "all", by_belief=True),
+    Method("HiERO", "spans", "all"),
     THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
     Method("HiERO, K-Means (L2)", "k-means", "model", "projected"),
@@ -195,7 +194,7 @@ def compare_texts(
 def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions) -> list[np.ndarray]:
     """The best spans in nodes, (≤ 5, 2) for each text, by similarity (Q, T)."""
     spans = find_candidates(case, method, options)
-    if method.by_belief:
+    if method.candidates == "spans":
         ranked = rank_spans(similarity, spans, case.video.clock.spacing_s, num=NUM_SPANS)
         return [spans[indices] for indices, _ in ranked]
     scores = span_means(similarity, spans)

@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hiero.model.released import OMEGACONF, UNUSED_CLASSES, resolve_config
-from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
 from tests.films import write_video
 
@@ -53,27 +51,6 @@ def write_release(folder: Path) -> Path:
     (folder / GOALSTEP / "goalstep_video_groups.tsv").write_text(f"university\tvideo_group\nutokyo\t{group}\n")
     _write_egoprocel(folder / EGOPROCEL)
     return folder
-
-
-def write_full_checkpoint(path: Path) -> None:
-    """A checkpoint with the sizes of the paper's network, made up from the small one; the text tower has one layer."""
-    from transformers import DistilBertConfig, DistilBertModel
-
-    small = read_torch(FIXTURES / "protocols/checkpoint/hiero_small.pth", opaque=OMEGACONF | UNUSED_CLASSES)
-    sizes = {32: 768, 24: 768, 16: 768, 64: 256}  # hidden, shared space, text, gate
-
-    def grow(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: torch.randn([sizes.get(n, n) for n in value.shape]) / 50 for name, value in state.items()}
-
-    torch.manual_seed(0)
-    heads = {name: value for name, value in small["task"].items() if not name.startswith("text_model.")}
-    tower = DistilBertModel(DistilBertConfig(n_layers=1)).state_dict()
-    config = resolve_config(small["config"])
-    config["model"]["hidden_size"] = config["task"]["input_size"] = config["task"]["features_size"] = 768
-    config["model"]["conv"] |= {"in_channels": 768, "out_channels": 768, "pos_hidden_channels": 256}
-    task = grow(heads) | {f"text_model.{name}": value for name, value in tower.items()}
-    others = dict.fromkeys(("optimizer", "warmup_scheduler", "scheduler", "step"))
-    torch.save({"model": grow(small["model"]), "task": task, **others, "config": config}, path)
 
 
 def _write_json(path: Path, content: object) -> None:

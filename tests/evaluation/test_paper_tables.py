@@ -179,14 +179,6 @@ def test_an_official_file_of_goalstep_is_known_by_its_content(tmp_path):
     assert found_in(tmp_path / "data") == {"from_the_web.json"}
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
-def test_the_real_files_of_goalstep_are_found(tmp_path):
-    (tmp_path / "data").mkdir()
-    shutil.copytree(SHARED, tmp_path / "data" / "goalstep")
-    grounding = {"goalstep_grounding_train.json", "goalstep_grounding_val.json"}
-    assert found_in(tmp_path / "data") == {"goalstep_valid.json", "goalstep_video_groups.tsv", *grounding}
-
-
 def test_a_run_that_fails_is_tried_once_and_the_other_rows_are_computed(tmp_path):
     """Several rows, also of other tables, may need it."""
     prepare(tmp_path, "data/egomcq.json", "data/stores/egovlp/store.json", "models/egovlp-align", "models/egovlp-a2")

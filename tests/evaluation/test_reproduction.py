@@ -18,7 +18,7 @@ from hiero.errors import BusyError, InputError
 from hiero.evaluation import commands as running
 from hiero.evaluation.paper_tables import default_tables, definitions
 from hiero.evaluation.results import Report
-from tests.evaluation.released import EGO4D, EGOPROCEL, GOALSTEP, write_full_checkpoint, write_release
+from tests.evaluation.released import EGO4D, EGOPROCEL, GOALSTEP, write_release
 from tests.optional import skip_without, weights_or_skip
 from tests.processes import start_python
 
@@ -111,17 +111,6 @@ def test_every_table_comes_out_of_the_released_files(reproduced):
     assert ours(reproduced, "egoprocel-statistics", "MECCANO")["ours"] == {"videos": 1.0, "key-steps": 5.0}
     assert "91.6" in (reproduced / "summary.html").read_text()
     assert "Ours: 1 of 326 videos, and means of their data sets." in summary["egoprocel"]["notes"]
-
-
-def test_a_checkpoint_of_the_true_size(release, commands, tmp_path):
-    data = shutil.copytree(release, tmp_path / "HiERO")
-    write_full_checkpoint(data / "checkpoints/hiero_egovlp.pth")
-    shutil.rmtree(data / "pretrained")
-    assert run(data, "-o", tmp_path / "out", "mcq") == 0
-    assert describe(commands) == ["models import", "pack", "eval egomcq"]
-    config = json.loads((tmp_path / "out/models/hiero-egovlp/config.json").read_text())
-    assert (config["model"]["input_size"], config["model"]["hidden_size"]) == (256, 768)
-    assert set(ours(tmp_path / "out", "mcq", "HiERO (EgoVLP)")["ours"]) == {"inter", "intra"}
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,6 @@ def test_focal(logit, positive):
     assert float(loss) == pytest.approx(slow.focal(logit, positive), rel=1e-3, abs=1e-6)
 
 
-def test_losses_have_right_gradients():
-    predicted, targets = draw(0, 6, 2).double().abs() + 0.2, draw(1, 6, 2).double().abs() + 0.2
-    assert torch.autograd.gradcheck(lambda x: diou_loss(x, targets), predicted.requires_grad_())
-    positive = (draw(2, 5, 3) > 0).double()
-    assert torch.autograd.gradcheck(lambda x: focal_loss(x, positive), draw(3, 5, 3).double().requires_grad_())
-
-
 @pytest.mark.parametrize("length", [1, 3, 4, 17, 32])
 def test_padding_changes_nothing_in_actionformer(length):
     torch.manual_seed(0)
