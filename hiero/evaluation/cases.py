@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -149,6 +149,22 @@ def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
         choice = " or ".join([*fitting, "raw", f"a model that was trained on {width}-d features"])
         raise InputError(f"{path}: features are {width} wide, but {engine.name} takes {expected}; use --model {choice}")
     return features
+
+
+def find_members(
+    files: Mapping[str, Path], groups: Mapping[str, Sequence[str]], video: str
+) -> tuple[list[Path], list[str]]:
+    """The feature files of a video, or of the videos of a group, and the names of those without one."""
+    # An unlisted group is looked up as a file of its name, which does not exist.
+    names = [video] if video in files else groups.get(video, [video])
+    return [files[name] for name in names if name in files], [name for name in names if name not in files]
+
+
+def part_segments(num_segments: int, clock: Clock, start_s: float, end_s: float | None) -> slice:
+    """The segments of a part of a video, at least one. Without an end, the part ends with the video."""
+    start = min(num_segments - 1, max(0, clock.index(start_s)))
+    end = num_segments if end_s is None else min(num_segments, clock.index(end_s) + 1)
+    return slice(start, max(start + 1, end))
 
 
 def length_warning(annotation: AnnotatedVideo, covered_s: float, options: str = "--hz") -> str | None:

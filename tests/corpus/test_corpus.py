@@ -18,7 +18,7 @@ from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
 from hiero.corpus import indexing as index_module
 from hiero.corpus import table as table_module
-from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video, corpus_model
+from hiero.corpus.corpus import Corpus, Hit, IndexSettings, add_video, corpus_model
 from hiero.corpus.indexing import index_files
 from hiero.corpus.searching import StepQuery, search_steps, suppress_overlaps
 from hiero.corpus.table import CorpusTables
@@ -92,17 +92,6 @@ def test_the_length_of_a_texts_vector_counts(corpus):
     query = StepQuery(1, by_text=True)
     half, one = (logit(search_steps(corpus.tables, query, length * vector)[0].probability) for length in (0.5, 1.0))
     assert one - calibration.ANSWER[-1] == pytest.approx(2 * (half - calibration.ANSWER[-1]), abs=1e-5)
-
-
-def test_the_same_step_elsewhere(corpus):
-    step, hits = corpus.like("a", 45.0)
-    assert (step.video, round(step.start_s), round(step.end_s)) == ("a", 30, 60)
-    assert (hits[0].video, round(hits[0].start_s)) == ("b", 30)
-    assert "a" not in {hit.video for hit in hits}
-    with pytest.raises(InputError, match="no step of level 1 at 999 s"):
-        corpus.like("a", 999.0)
-    with pytest.raises(InputError, match="has no video z"):
-        corpus.like("z", 1.0)
 
 
 def test_unchanged_videos_are_skipped_and_changed_ones_replaced(corpus, engine, tmp_path):
@@ -531,13 +520,6 @@ def test_files_that_are_one_video(tmp_path, engine):
     assert corpus.check() == [f"GX010001: {paths[1]} is missing"]
     with pytest.raises(InputError, match="no such file"):
         add_video(corpus, engine, paths, engine.read)
-
-
-def test_records_of_earlier_versions_are_read(corpus):
-    record = corpus.find("a")
-    assert "files" not in record.to_json()  # as they were written before there were joined videos
-    assert IndexedVideo.from_json(record.to_json()) == record
-    assert record.source.paths == (Path(record.path),)
 
 
 @pytest.mark.parametrize("name", ["egovlp", "raw"])

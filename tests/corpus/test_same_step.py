@@ -75,10 +75,14 @@ def test_only_in_some_videos_and_levels(corpus):
     assert step.level == 0
     assert {hit.level for hit in hits} == {0}
     assert corpus.like("a", 30.0, videos=["a"])[1] == []
-    with pytest.raises(InputError, match="no step of level 7"):
-        corpus.like("a", 30.0, level=7)
-    with pytest.raises(InputError, match="at least 1"):
-        corpus.like("a", 30.0, 0)
+    for arguments, message in (
+        (("a", 30.0, 5, 7), "level 7"),
+        (("a", 999.0), "999 s"),
+        (("z", 30.0), "no video z"),
+        (("a", 30.0, 0), "at least 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            corpus.like(*arguments)
 
 
 def test_what_is_compared_is_bounded(corpus, monkeypatch):

@@ -153,17 +153,6 @@ def test_activitynet(steps, write):
     assert all(set(row) == {"segment", "label", "score"} for row in document["results"]["my kitchen"])
 
 
-def test_labelstudio(steps, write):
-    (task,) = json.loads(write("labelstudio").read_text())
-    assert task["data"]["video"] == "my kitchen.mp4"
-    results = task["predictions"][0]["result"]
-    assert len({result["id"] for result in results}) == 5
-    for result in results:
-        assert result["type"] == "timelinelabels"
-        (span,) = result["value"]["ranges"]
-        assert 1 <= span["start"] <= span["end"]
-
-
 def test_people_count_steps_from_one_and_levels_have_names(tmp_path):
     pytest.importorskip("pyarrow")
     levels = [[Step(f"{name}-{i + 1}", 10.0 * i, 10.0 * i + 10, 0) for i in range(12)] for name in ("coarse", "fine")]

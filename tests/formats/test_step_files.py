@@ -115,12 +115,6 @@ def test_formats_of_one_level(name, hierarchy, tmp_path_factory):
     assert level == tuple(replace(step, parent=None, children=()) for step in expected)
 
 
-def test_subtitles(tmp_path):
-    steps = (Step("0", 0.0, 4.0, 0, label="boil water"), Step("1", 4.0, 9.0, 1, label="pour"))
-    (level,) = read_back("srt", Hierarchy("v.mp4", "m", 9.0, (steps,)), tmp_path).levels
-    assert [(step.start_s, step.end_s, step.label) for step in level] == [(0.0, 4.0, "boil water"), (4.0, 9.0, "pour")]
-
-
 def test_a_boundary_that_a_person_moved_in_another_tool(tmp_path):
     steps = (
         Step("0.0", 0.0, 4.0, 3, label="boil", probability=0.5),
