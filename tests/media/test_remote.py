@@ -60,6 +60,8 @@ def random_bytes(num_bytes, seed=0):
         ("s3:/key:SEC/RET@bucket/a.mp4", "s3:/bucket/a.mp4"),  # as pathlib writes it
         ("https://host:8000/k@x.mp4", "https://host:8000/k@x.mp4"),
         ("abfs://box@account/a.mp4", "abfs://box@account/a.mp4"),  # two containers are two files
+        ("ABFSS://box@account/a.mp4", "abfss://box@account/a.mp4"),
+        ("az://box@account/a.mp4", "az://box@account/a.mp4"),
         ("abfs://me:pw@account/a.mp4", "abfs://account/a.mp4"),
     ],
 )
@@ -96,6 +98,8 @@ def test_a_signature_does_not_make_another_file():
         != query_identity("https://host/d?id=2")
     )
     assert copy_path("https://host/d.mp4?id=1") != copy_path("https://host/d.mp4?id=2")
+    containers = [copy_path(f"{scheme}://{name}@account/a.mp4") for scheme in ("abfs", "ABFS", "az") for name in "ab"]
+    assert len(set(containers)) == 4  # the scheme's case does not matter
     # chapters lie beside each other
     assert copy_path("https://host/v/a.mp4").parent == copy_path("https://host/v/b.mp4").parent
 
