@@ -23,15 +23,11 @@ from hiero.storage.files import atomic_path, is_disk_full
 
 # FFmpeg's name of the container, by the suffix of a file.
 CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
+    **dict.fromkeys((".mp4", ".m4v", ".3gp"), "mp4"),
     ".mov": "mov",
-    ".3gp": "mp4",
     ".mkv": "matroska",
     ".webm": "webm",
-    ".ts": "mpegts",
-    ".mts": "mpegts",
-    ".m2ts": "mpegts",
+    **dict.fromkeys((".ts", ".mts", ".m2ts"), "mpegts"),
 }
 MP4 = ("mp4", "mov")
 # Codecs for video and audio, and options of the video encoder.
@@ -39,6 +35,7 @@ ENCODERS = ("libx264", "aac", {"preset": "veryfast", "crf": "18"})
 WEBM_ENCODERS = ("libvpx-vp9", "libopus", {"crf": "24", "b": "0", "deadline": "realtime", "cpu-used": "6"})
 PIXEL_FORMAT = "yuv420p"
 KEPT_PROPERTIES = ("color_primaries", "color_trc", "colorspace", "color_range", "sample_aspect_ratio")
+SKIPPED_TAGS = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
 LAYOUTS = ("mono", "stereo", "5.1")  # of audio channels that stay as they are; others are mixed to stereo
 DEFAULT_AUDIO_RATE, DEFAULT_LAYOUT = 48_000, "stereo"
 COMMON_TICKS = 90_000  # per second, for sources with different clocks
@@ -61,12 +58,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class WrittenClip:
-    """Length of a clip, numbers of copied and encoded frames, and where each piece starts in it."""
+    """Length of a clip, its number of frames, and where each piece starts in it."""
 
     duration_s: float
-    num_copied: int
-    num_encoded: int
-    starts_s: tuple[float, ...] = ()
+    num_frames: int
+    starts_s: tuple[float, ...]
 
 
 def write_clip(
@@ -101,17 +97,14 @@ def write_clip(
             if is_disk_full(error):
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise InputError(f"{pieces[0].path}: cannot be written as {container} ({error})") from error
-    num_copied, num_encoded = (writer.num_frames, 0) if copy else (0, writer.num_frames)
-    return WrittenClip(writer.offset_s, num_copied, num_encoded, tuple(starts_s))
+    return WrittenClip(writer.offset_s, writer.num_frames, tuple(starts_s))
 
 
 def _copy_tags(path: Path, out: Any, title: str) -> None:
     """Copy the tags of a file, such as when and where it was recorded."""
-    skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
     with open_container(path) as container:
-        out.metadata.update({key: value for key, value in container.metadata.items() if key.lower() not in skipped})
-    if title:
-        out.metadata["title"] = title
+        tags = {key: value for key, value in container.metadata.items() if key.lower() not in SKIPPED_TAGS}
+    out.metadata.update(tags | ({"title": title} if title else {}))
 
 
 class _Encoder:
