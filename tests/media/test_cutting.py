@@ -163,7 +163,7 @@ FILMS = {
     ("kind", "suffix"),
     [*((kind, ".mp4") for kind in FILMS), *product(("turned", "transport stream"), (".mkv", ".webm", ".ts"))],
 )
-def test_other_films(tmp_path, kind, suffix):
+def test_films_of_other_formats_are_cut_to_the_frame(tmp_path, kind, suffix):
     name, settings = FILMS[kind]
     film = write_film(tmp_path / name, **settings)
     pieces = [Piece(film, 0.7, 1.6)]
@@ -187,7 +187,7 @@ def test_other_films(tmp_path, kind, suffix):
         assert np.abs(middle).max() == pytest.approx(0.3, abs=0.05)
 
 
-def test_sound_stays_in_sync(tmp_path):
+def test_audio_stays_in_sync(tmp_path):
     film = write_beeps(tmp_path / "film.mkv", [1.5, 3.0, 4.5], length_s=6.0)
     write_clip(tmp_path / "clip.mp4", [Piece(film, 1.0, 2.0), Piece(film, 2.5, 5.0)])
     starts_s, length_s = beeps_in(tmp_path / "clip.mp4")
@@ -196,7 +196,7 @@ def test_sound_stays_in_sync(tmp_path):
     assert read_sound(tmp_path / "clip.mp4")[1] == 44_100  # as in the source
 
 
-def test_a_frame_that_is_shown_for_long_starts_the_clip(tmp_path):
+def test_a_clip_starts_with_the_frame_on_the_screen(tmp_path):
     slides = write_video(tmp_path / "slides.mp4", [50, 100, 150], times_s=[0.0, 4.0, 8.0])
     write_clip(tmp_path / "clip.mp4", [Piece(slides, 2.0, 6.0)])
     frames = read_frames(tmp_path / "clip.mp4")
@@ -260,7 +260,7 @@ def test_copied_clips_start_at_the_keyframe_before(tmp_path, kind):
         assert samples.shape[1] / rate == pytest.approx(1.6 - begin_s, abs=0.06)
 
 
-def test_copied_pieces_are_joined_if_they_are_alike(tmp_path):
+def test_copied_pieces_must_have_one_format(tmp_path):
     one = write_film(tmp_path / "one.mp4", options={"g": "15", "bf": "2"}, audio="aac")
     written = write_clip(tmp_path / "reel.mp4", [Piece(one, 0.5, 1.0), Piece(one, 1.0, 1.5)], copy=True)
     frames = read_frames(tmp_path / "reel.mp4")
@@ -274,7 +274,7 @@ def test_copied_pieces_are_joined_if_they_are_alike(tmp_path):
     assert not (tmp_path / "other.mp4").exists()
 
 
-def test_errors_leave_nothing(tmp_path):
+def test_errors_leave_no_file(tmp_path):
     film = write_film(tmp_path / "film.mp4", num=10)
     with pytest.raises(InputError, match="contains no frame after"):
         write_clip(tmp_path / "clip.mp4", [Piece(film, 50.0, 60.0)])

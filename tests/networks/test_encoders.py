@@ -56,7 +56,7 @@ def tower_of(state):
     return tower.eval()
 
 
-def test_minilm_knows_what_words_mean(minilm):
+def test_minilm_finds_similar_texts(minilm):
     vectors = load_text_encoder(TextConfig()).encode(
         ["slice the tomato", "cut a tomato into pieces", "tighten the bolt"]
     )
@@ -67,14 +67,14 @@ def test_minilm_knows_what_words_mean(minilm):
     assert similarity[0, 2] < 0.3
 
 
-def test_batches_and_order_change_nothing(minilm):
+def test_vectors_do_not_depend_on_the_batch(minilm):
     encoder = load_text_encoder(TextConfig())
     texts = ["a", "pour the milk into a bowl and stir it well", "cut", "wash the knife", "a"]
     together = encoder.encode(texts, batch_size=2)
     close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
-def test_an_imported_checkpoint_brings_its_tower(imported, words):
+def test_an_imported_model_has_its_text_tower(imported, words):
     encoder = load_text_encoder(TextConfig(str(imported)))
     assert (encoder.kind, encoder.size) == ("distilbert", 32)
     ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
@@ -105,7 +105,7 @@ class ConfigParser:
 
 
 @pytest.mark.parametrize("prefix", ["", "text_model.", "module.text_model."])
-def test_a_tower_inside_a_labs_checkpoint(tmp_path, words, prefix, monkeypatch):
+def test_a_tower_is_found_inside_a_checkpoint(tmp_path, words, prefix, monkeypatch):
     state = read_released(FIXTURES / "official_small.pth").text_encoder
     content = {prefix + name: value for name, value in state.items()}
     if prefix:
@@ -139,7 +139,7 @@ def test_a_tower_with_a_missing_layer_is_refused(tmp_path, words):
         load_text_encoder(TextConfig(str(tmp_path / "tower.safetensors")))
 
 
-def test_unknown_encoders_say_what_is_known(tmp_path):
+def test_unknown_encoders_are_refused(tmp_path):
     with pytest.raises(InputError, match="not minilm or distilbert"):
         locate_encoder("nonsense")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
@@ -152,7 +152,7 @@ def trainable_names(encoder: TextEncoder) -> set[str]:
     return {name for name, p in encoder.named_parameters() if p.requires_grad}
 
 
-def test_modes_decide_what_learns(imported, words):
+def test_the_mode_decides_which_parameters_are_trained(imported, words):
     frozen = load_text_encoder(TextConfig(str(imported), "frozen"))
     assert not trainable_names(frozen)
     assert not frozen.training  # dropout off
@@ -165,7 +165,7 @@ def test_modes_decide_what_learns(imported, words):
     assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)
 
 
-def test_lora_learns_and_is_saved_merged(imported, words, tmp_path):
+def test_lora_is_trained_and_saved_merged(imported, words, tmp_path):
     torch.manual_seed(0)
     encoder = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2)).eval()
     before = encoder.encode(["cuts the onion"])
@@ -200,7 +200,7 @@ def test_a_saved_tower_keeps_its_own_tokenizer(tmp_path):
     assert torch.equal(load_text_encoder(TextConfig(str(tmp_path))).encode(texts), encoder.encode(texts))
 
 
-def test_a_tower_that_could_not_be_rebuilt_is_refused(tmp_path, words):
+def test_a_tower_with_unusual_settings_is_refused(tmp_path, words):
     tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
     tower.config.activation = "relu"
     tower.save_pretrained(tmp_path)

@@ -53,7 +53,7 @@ def towers(tmp_path_factory):
 
 @settings(max_examples=20)
 @given(texts=st.lists(st.text("abcdefgh ", min_size=1, max_size=40), min_size=1, max_size=6))
-def test_the_same_vectors(towers, texts):
+def test_the_vectors_equal_those_of_transformers(towers, texts):
     plain, with_torch, theirs = towers
     encodings = Letters().encode_batch(texts)
     ids, mask = torch.tensor([e.ids for e in encodings]), torch.tensor([e.attention_mask for e in encodings])

@@ -20,7 +20,7 @@ def toy_vectors(texts):
 
 
 @given(st.lists(st.lists(st.text(max_size=8), max_size=12), max_size=4))
-def test_it_gives_what_the_encoder_gives(tmp_path_factory, calls):
+def test_cached_vectors_are_those_of_the_encoder(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("cache")
     encoded: list[str] = []
 
@@ -35,7 +35,7 @@ def test_it_gives_what_the_encoder_gives(tmp_path_factory, calls):
     assert len(encoded) == len(set(encoded)) == len({text for texts in calls for text in texts})
 
 
-def test_an_interruption_keeps_what_was_encoded(tmp_path, monkeypatch):
+def test_an_interruption_keeps_finished_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_cache, "CHUNK", 2)
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
 
@@ -101,7 +101,7 @@ def test_vectors_of_another_size_are_encoded_again(tmp_path):
     assert cache.encode(["c", "a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["c", "a"]).tolist()
 
 
-def test_encoders_do_not_share(tmp_path):
+def test_encoders_have_separate_caches(tmp_path):
     TextCache("one", tmp_path).encode(["a"], toy_vectors)
     encoded = []
     for name in ("one", "two"):
@@ -109,7 +109,7 @@ def test_encoders_do_not_share(tmp_path):
     assert encoded == ["two"]
 
 
-def test_a_folder_for_a_while(tmp_path):
+def test_the_default_folder_can_be_replaced_for_a_while(tmp_path):
     """A server stores vectors in its state, and nothing of that is left after it."""
     before = TextCache("key").file.parent
     with TextCache.stored_in(tmp_path):
@@ -120,7 +120,7 @@ def test_a_folder_for_a_while(tmp_path):
     assert TextCache("key").file.parent == before
 
 
-def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
+def test_only_requested_rows_are_read(tmp_path, monkeypatch):
     """However many questions there were."""
     for i in range(300):
         TextCache("key", tmp_path).encode([f"question {i}"], toy_vectors)
@@ -135,7 +135,7 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["in the way", "locked", "full", "read-only"])
-def test_a_disk_that_cannot_be_written_costs_only_the_keeping(tmp_path, monkeypatch, where):
+def test_vectors_are_computed_if_they_cannot_be_stored(tmp_path, monkeypatch, where):
     monkeypatch.setattr(vector_cache, "WAIT_S", 0.01)
     cache = TextCache("key", tmp_path)
     cache.encode(["a"], toy_vectors)
@@ -162,7 +162,7 @@ def test_a_disk_that_cannot_be_written_costs_only_the_keeping(tmp_path, monkeypa
         assert cache.encode(["a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["a"]).tolist()
 
 
-def test_processes_at_a_time(tmp_path):
+def test_processes_share_a_cache_and_may_be_killed(tmp_path):
     """Some of them killed: what is there is right, and the others have written all of theirs."""
     code = """
 import os, sys
