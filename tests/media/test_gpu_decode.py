@@ -155,11 +155,8 @@ def test_inexact_codecs_are_decoded_by_the_cpu(tmp_path, cpu_as_gpu):
 
 def test_cropped_frames_are_decoded_by_the_cpu(video):
     """FFmpeg does not cut the left and the top off what is on a GPU."""
-    context = SimpleNamespace(width=1278, height=720)
-    reader, frame = (
-        SimpleNamespace(gpu=0, stream=SimpleNamespace(codec_context=context)),
-        SimpleNamespace(width=1280, height=720),
-    )
+    stream = SimpleNamespace(codec_context=SimpleNamespace(width=1278, height=720))
+    reader, frame = SimpleNamespace(gpu=0, stream=stream), SimpleNamespace(width=1280, height=720)
     with pytest.raises(PartError, match="does not crop"):
         PartDecoder(gpu=0)._display(frame, find_parts(video)[0][0], reader)
 

@@ -74,8 +74,6 @@ def test_addresses_are_shown_without_secrets(address, public):
     [
         ("steps s3://key:hid/den@bucket/a.mp4", "s3://bucket/a.mp4"),
         ("steps hf://hidden@datasets/me/a.mp4", "hf://datasets/me/a.mp4"),
-        ("index a.mp4 --to s3://key:hid/den@bucket/corpus", "s3://bucket/corpus"),
-        ("steps a.mp4 --model s3://key:hid/den@bucket/model", "s3://bucket/model"),
         ("corpus list a s3://key:hid/den@bucket/b", "s3://bucket/b"),
     ],
 )

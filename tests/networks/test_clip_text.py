@@ -16,19 +16,8 @@ from tests.conftest import close
 from tests.oracle import clip as oracle
 
 MERGES = [
-    "t h",
-    "th e</w>",
-    "i n",
-    "in g</w>",
-    "c u",
-    "cu t",
-    "cut s</w>",
-    "o n",
-    "on i",
-    "oni on</w>",
-    "o n</w>",
-    "a</w> b",
-    "1 2",
+    *("t h", "th e</w>", "i n", "in g</w>", "c u", "cu t", "cut s</w>"),
+    *("o n", "on i", "oni on</w>", "o n</w>", "a</w> b", "1 2"),
 ]
 
 

@@ -40,12 +40,6 @@ def words(monkeypatch):
     monkeypatch.setattr(encoders, "_tokenizer", lambda _: word_tokenizer())
 
 
-@pytest.fixture
-def imported(tmp_path):
-    read_released(FIXTURES / "official_small.pth").save(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def tower_of(state):
     from transformers import DistilBertConfig, DistilBertModel  # takes seconds
 
@@ -74,50 +68,42 @@ def test_vectors_do_not_depend_on_the_batch(minilm):
     close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
-def test_an_imported_model_has_its_text_tower(imported, words):
-    encoder = load_text_encoder(TextConfig(str(imported)))
-    assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    close(encoder.encode(["cuts the onion"]), expected)  # the first token, dropout off
-
-
-def test_a_transformers_folder(tmp_path, words):
-    """Plain DistilBERT as a hub delivers it."""
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    tower = tower_of(state)
-    tower.save_pretrained(tmp_path / "distilbert")
-    encoder = load_text_encoder(TextConfig(str(tmp_path / "distilbert")))
-    assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids = torch.tensor([[1, 5, 9]])
-    close(
-        encoder(ids, torch.ones_like(ids)),
-        tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0],
-    )
-
-
 class ConfigParser:
-    """Stands for what labs pickle beside their weights."""
-
-    def __init__(self):
-        self.settings = {"lr": 1}
+    """Training scripts pickle such objects beside their weights."""
 
 
-@pytest.mark.parametrize("prefix", ["", "text_model.", "module.text_model."])
-def test_a_tower_is_found_inside_a_checkpoint(tmp_path, words, prefix, monkeypatch):
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    content = {prefix + name: value for name, value in state.items()}
-    if prefix:
+def write_tower(kind, folder):
+    """Write the small tower to one of the places where a text encoder may be."""
+    released = read_released(FIXTURES / "official_small.pth")
+    if kind == "model folder":
+        released.save(folder / "model")
+        return str(folder / "model")
+    if kind == "transformers":
+        tower_of(released.text_encoder).save_pretrained(folder / "distilbert")
+        return str(folder / "distilbert")
+    content = {kind + name: value for name, value in released.text_encoder.items()}
+    if kind:
         content["module.video_model.cls_token"] = torch.zeros(3)
         content = {"epoch": 3, "state_dict": content, "config": ConfigParser()}
-    torch.save(content, tmp_path / "egovlp.pth")
-    source = locate_encoder(str(tmp_path / "egovlp.pth"))
-    assert source.kind == "distilbert"
-    encoder = load_text_encoder(TextConfig(str(tmp_path / "egovlp.pth")))
-    ids = torch.tensor([[1, 5, 9]])
-    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    close(encoder(ids, torch.ones_like(ids)), expected)
+    torch.save(content, folder / "egovlp.pth")
+    return str(folder / "egovlp.pth")
+
+
+@pytest.fixture
+def imported(tmp_path):
+    return write_tower("model folder", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["model folder", "transformers", "", "text_model.", "module.text_model."])
+def test_a_tower_gives_its_first_token_wherever_it_is(tmp_path, words, kind):
+    source = write_tower(kind, tmp_path)
+    assert locate_encoder(source).kind == "distilbert"
+    encoder = load_text_encoder(TextConfig(source))
+    assert encoder.size == 32
+    ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
+    tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
+    expected = tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    close(encoder.encode(["cuts the onion"]), expected)
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path):

@@ -52,9 +52,6 @@ def test_numpy_equals_the_network_that_was_trained():
 def test_vectors_of_bundled_labels_come_with_the_package():
     """So that the first run does not encode thousands of texts; they are those that MiniLM gives."""
     labels = [*default_labels(), *rich_labels()]
-    assert 1200 < len(labels) == len(set(labels))
-    assert not {"fill the knife", "stir the sandwich", "mop the carpet"} & set(labels)
-    assert "repair the bike" in labels
     shipped = shipped_vectors()
     texts = [*class_names(), *labels]
     assert all(text_digest(text) in shipped for text in texts)
