@@ -202,14 +202,15 @@ class DecodingPool:
 
     def submit(self, task: PartTask, num_bytes: int) -> Future[tuple[PartReply, np.ndarray]]:
         """Queue a part for the next idle worker."""
-        return self._threads.submit(self._decode, task, num_bytes)
 
-    def _decode(self, task: PartTask, num_bytes: int) -> tuple[PartReply, np.ndarray]:
-        worker = self._idle.get()
-        try:
-            return worker.decode(task, num_bytes)
-        finally:
-            self._idle.put(worker)
+        def decode() -> tuple[PartReply, np.ndarray]:
+            worker = self._idle.get()
+            try:
+                return worker.decode(task, num_bytes)
+            finally:
+                self._idle.put(worker)
+
+        return self._threads.submit(decode)
 
     def close(self) -> None:
         """End the threads and their processes."""
