@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from hiero.errors import InputError
-from hiero.media.cutting import CONTAINERS, Piece, WrittenClip, write_clip
+from hiero.media.cutting import CONTAINERS, FileSpan, WrittenClip, write_clip
 from hiero.storage.cache import content_key
 from hiero.storage.files import read_json, write_text
 from hiero.types import VideoFile, format_time, split_by_file
@@ -94,7 +94,7 @@ def split_video(
             # The list names the clip before it is written, so that after an interruption a complete
             # clip is known to be ours; its size is added afterwards.
             _write_clips(folder, {**known, **clips, name: wanted}.values())
-            write_clip(folder / name, cut_pieces(files, start_s, end_s, stream), title=label or "", copy=copy)
+            write_clip(folder / name, file_spans(files, start_s, end_s, stream), title=label or "", copy=copy)
             clips[name] = replace(wanted, num_bytes=(folder / name).stat().st_size)
             num_written += 1
             _write_clips(folder, {**known, **clips}.values())
@@ -120,19 +120,19 @@ def join_moments(
 
     `starts_s` of the result says where each moment starts.
     """
-    cut = [cut_pieces(files, start_s, end_s, stream) for files, start_s, end_s in moments]
-    pieces = [piece for parts in cut for piece in parts]
-    if any(piece.path.resolve() == path.resolve() for piece in pieces):
+    cut = [file_spans(files, start_s, end_s, stream) for files, start_s, end_s in moments]
+    spans = list(itertools.chain.from_iterable(cut))
+    if any(span.path.resolve() == path.resolve() for span in spans):
         raise InputError(f"{path}: is one of the videos to be joined. Choose another name for the result.")
-    written = write_clip(path, pieces, copy=copy, progress=progress)
-    first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first piece of each moment
+    written = write_clip(path, spans, copy=copy, progress=progress)
+    first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first span of each moment
     return replace(written, starts_s=tuple(written.starts_s[number] for number in first))
 
 
-def cut_pieces(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[Piece]:
-    """The pieces of files that a span of a video consists of."""
+def file_spans(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[FileSpan]:
+    """The spans of files that a span of a video consists of."""
     parts = split_by_file(files, start_s, end_s)
-    return [Piece(Path(file.path), begin_s, stop_s, stream) for file, begin_s, stop_s in parts]
+    return [FileSpan(Path(file.path), begin_s, stop_s, stream) for file, begin_s, stop_s in parts]
 
 
 def clip_names(spans: Sequence[tuple[float, float]], labels: Sequence[str | None], suffix: str) -> list[str]:
