@@ -249,7 +249,8 @@ class Step:
             label, parent = document.get("label"), document.get("parent")
             probability = document.get("probability", document.get("score"))
             # Documents of version 1 have no origin; in them only corrected names lack a score.
-            is_corrected = label is not None and probability is None
+            default = "person" if label is not None and probability is None else "model"
+            origin = document.get("origin")
             return cls(
                 _parse_id(document["id"]),
                 _parse_time(document["start_s"]),
@@ -260,7 +261,7 @@ class Step:
                 _parse_flag(document.get("background", False)),
                 None if label is None else _parse_text(label),
                 None if probability is None else _parse_number(probability, 0, 1),
-                _parse_origin(document.get("origin") or ("person" if is_corrected else "model")),
+                _parse_origin(default if origin is None else origin),
             )
 
 
