@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-from hiero.errors import InputError
-
 VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
 
@@ -61,13 +59,3 @@ def printable(text: str) -> str:
         return text
     shown = (c if c in "\n\t" or not is_control(c) else c.encode("unicode_escape").decode() for c in text)
     return "".join(shown).encode("utf-8", "backslashreplace").decode()
-
-
-def check_text(text: str) -> str:
-    """Return the text. Raises InputError if it contains a lone surrogate, which cannot be written to a file."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # JSON can contain one of a surrogate pair
-        shown = text[:40].encode(errors="replace").decode()
-        raise InputError(f"{shown}: not valid text; it contains an incomplete character") from None
-    return text

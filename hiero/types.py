@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from hiero.errors import InputError
-from hiero.formatting import check_text, clean_text, level_names, numbered_title, one_line
+from hiero.formatting import clean_text, level_names, numbered_title, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -323,6 +323,16 @@ def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, got {type(value).__name__}")
     return check_text(value)
+
+
+def check_text(text: str) -> str:
+    """Return the text. Raises InputError if it contains a lone surrogate, which cannot be written to a file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can contain one of a surrogate pair
+        shown = text[:40].encode(errors="replace").decode()
+        raise InputError(f"{shown}: not valid text; it contains an incomplete character") from None
+    return text
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
-from hiero.formatting import check_text
 from hiero.storage.files import home, path_beside, read_json, write_bytes
-from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step
+from hiero.types import BOUNDARY_TOLERANCE_S, Hierarchy, Step, check_text
 
 EDITS_SUFFIX = ".hiero.json"
 MAX_REVISION = 2**53  # every program can read such a number

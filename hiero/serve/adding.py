@@ -12,7 +12,6 @@ import anyio
 from fastapi import Body, Query
 
 from hiero.errors import InputError
-from hiero.formatting import check_text
 from hiero.media.decode import probe
 from hiero.media.recordings import VIDEO_SUFFIXES, NoFilesError, find_recordings
 from hiero.serve.edits import clear_stale
@@ -20,6 +19,7 @@ from hiero.serve.entries import NotFoundError
 from hiero.serve.library import Library
 from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
 from hiero.storage.files import real_path, user_home, write_bytes
+from hiero.types import check_text
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and files of edits have longer names
 SAMPLE = Path(__file__).with_name("sample.mp4")  # written by: python -m examples.photographs

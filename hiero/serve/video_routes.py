@@ -18,7 +18,6 @@ from hiero.errors import InputError
 from hiero.features.extractor import make_thumbnail
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
-from hiero.formatting import check_text
 from hiero.media.decode import read_frame
 from hiero.media.recordings import probe_duration
 from hiero.serve import routing
@@ -27,7 +26,7 @@ from hiero.serve.jobs import hide_folders
 from hiero.serve.library import Library, SortKey, VideoFilter
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, view
 from hiero.serve.workers import WorkerPool
-from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, file_fields
+from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file_fields
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
 LARGE_STEPS = 200  # the page never asks for more
