@@ -44,7 +44,7 @@ from hiero.features.video_features import VideoFeatures
 from hiero.networks import dinov2
 from hiero.steps.calibration import PRIOR_ODDS
 from hiero.storage import weights
-from hiero.types import ANSWER_THRESHOLD, MIN_LABEL_PROBABILITY, SURE_NAME, Clock
+from hiero.types import ANSWER_THRESHOLD, CONFIDENT_PROBABILITY, MIN_LABEL_PROBABILITY, Clock
 
 FRAMES_PER_S = 2
 FOLDER = "hw4_data/FullLengthVideos/videos"
@@ -254,7 +254,11 @@ def report_names(work: Path, part: str) -> None:
         of_what = "texts of the video" if is_given else "bundled labels"
         print(f"{part}, {of_what}: {_share(right)} of {len(right)} steps")
         print(f"fitted: {constant} = {np.round(fitted, 1).tolist()}")
-        for low, high in ((0.0, MIN_LABEL_PROBABILITY), (MIN_LABEL_PROBABILITY, SURE_NAME), (SURE_NAME, 1.01)):
+        for low, high in (
+            (0.0, MIN_LABEL_PROBABILITY),
+            (MIN_LABEL_PROBABILITY, CONFIDENT_PROBABILITY),
+            (CONFIDENT_PROBABILITY, 1.01),
+        ):
             inside = (said >= low) & (said < high)
             if inside.any():
                 print(f"said {low:.0%} to {min(high, 1):.0%}: {inside.sum()} steps, {_share(right[inside])} right")

@@ -13,6 +13,9 @@ hiero/engine/video.py, so it is no test of them.
 from __future__ import annotations
 
 import argparse
+import base64
+import gzip
+import json
 import tempfile
 from pathlib import Path
 
@@ -26,7 +29,6 @@ from hiero.networks.minilm import LABEL_VECTORS, compute_minilm
 from hiero.networks.vector_cache import text_digest
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays, save_arrays
-from hiero.storage.weights import OnnxTemplate, TensorPlace
 
 
 def write_label_vectors() -> None:
@@ -72,7 +74,7 @@ def write_template() -> None:
         return [name.replace("qkv", part) for part in ("query", "key", "value")] if "qkv" in name else [name]
 
     content = (weights.get("dinov2-text") / "dinov2_vits14.onnx").read_bytes()
-    num_products, rest, places, end = 0, b"", [], 0
+    num_products, rest, slots, end = 0, b"", [], 0
     for tensor in onnx.load_from_string(content).graph.initializer:
         name, transpose, skip = tensor.name.removeprefix("model."), False, 0
         if name.startswith("onnx::MatMul"):
@@ -82,11 +84,12 @@ def write_template() -> None:
             name, skip = "pos_embed", tensor.dims[2]
         start = content.index(tensor.raw_data, end)
         rest += content[end:start]
-        places.append(TensorPlace(len(rest), hub_tensors(name), transpose, skip))
+        slots.append({"offset": len(rest), "tensors": hub_tensors(name), "transpose": transpose, "skip": skip})
         end = start + len(tensor.raw_data)
     path = ASSETS / "dinov2-text" / "template.json.gz"
-    OnnxTemplate(rest + content[end:], places).save(path)
-    print(f"{path}: {len(places)} tensors, {path.stat().st_size / 1e3:.0f} kB")
+    document = {"content": base64.b64encode(rest + content[end:]).decode(), "slots": slots}
+    path.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
+    print(f"{path}: {len(slots)} tensors, {path.stat().st_size / 1e3:.0f} kB")
 
 
 def main() -> None:

@@ -31,9 +31,9 @@ from hiero.cli.training_display import TrainDisplay
 from hiero.engine import load
 from hiero.evaluation.metrics import procedure_scores
 from hiero.features.stores import pack
+from hiero.formatting import format_time
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.from_files import TrainOptions, train_from_files
-from hiero.types import format_time
 
 WORLD = WorldConfig(interleave=0.0, num_places=3, noise=2.0)
 SETTINGS = [

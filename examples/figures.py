@@ -25,13 +25,14 @@ from hiero.errors import InputError
 from hiero.evaluation.cases import Case, length_warning
 from hiero.features.files import read_feature_array
 from hiero.formats.annotations import read_annotations
+from hiero.formatting import format_time
 from hiero.media.decode import Sampling, read_segments
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import centre_and_normalise, label_runs
 from hiero.storage.files import atomic_path
 from hiero.training.narrations import read_narrations
-from hiero.types import Clock, format_time
+from hiero.types import Clock
 
 try:
     from matplotlib.figure import Figure

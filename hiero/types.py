@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from hiero.errors import InputError
+from hiero.formatting import clean_text, level_names, numbered_title, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +28,10 @@ TIME_GRAIN_S = 1e-6  # rounding error of sums of lengths
 MAX_OVERHANG_S = 0.6  # a step may begin this much before its file, because segments do not begin where files do
 MAX_SLIVER_S = 0.2  # a shorter part of a step in another file than its own is not exported
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
-VISIBLE_FORMAT = "\u200c\u200d\u00ad"  # format characters that belong to words and emoji
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
-SURE_NAME = 0.8  # probability of a name below which it is shown as a guess
+CONFIDENT_PROBABILITY = 0.8  # probability of a name below which it is shown as a guess
 MIN_LABEL_PROBABILITY = 0.5  # of a name, below which a step has none
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
-LEVEL_NAMES = {1: ("step",), 2: ("coarse", "fine"), 3: ("coarse", "medium", "fine")}  # by the number of levels
 Origin = Literal["model", "person", "imported"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 RestsOn = Literal["speech", "pictures", "both", "name"]
@@ -135,12 +133,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Narration:
-    """A text at a time of a video.
-
-    Examples:
-        >>> Narration("tea.mp4", 61.0, "pours the water").time_s
-        61.0
-    """
+    """A text at a time of a video, in seconds."""
 
     video: str
     time_s: float
@@ -149,17 +142,7 @@ class Narration:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Words spoken in a video.
-
-    Attributes:
-        start_s: When they begin.
-        end_s: When they end.
-        text: The words.
-
-    Examples:
-        >>> Utterance(61.0, 63.5, "Now I pour the water.").to_dict()
-        {'start_s': 61.0, 'end_s': 63.5, 'text': 'Now I pour the water.'}
-    """
+    """Words spoken in a video from one time to another, in seconds."""
 
     start_s: float
     end_s: float
@@ -239,7 +222,7 @@ class Step:
     @property
     def shown_label(self) -> str | None:
         """Its name as people read it: with a question mark if it is a guess."""
-        is_guess = self.probability is not None and self.probability < SURE_NAME
+        is_guess = self.probability is not None and self.probability < CONFIDENT_PROBABILITY
         return f"{self.label}?" if self.label and is_guess else self.label
 
     def to_dict(self) -> dict[str, Any]:
@@ -265,6 +248,9 @@ class Step:
         with _reading("a step"):
             label, parent = document.get("label"), document.get("parent")
             probability = document.get("probability", document.get("score"))
+            # Documents of version 1 have no origin; in them only corrected names lack a score.
+            default = "person" if label is not None and probability is None else "model"
+            origin = document.get("origin")
             return cls(
                 _parse_id(document["id"]),
                 _parse_time(document["start_s"]),
@@ -275,7 +261,7 @@ class Step:
                 _parse_flag(document.get("background", False)),
                 None if label is None else _parse_text(label),
                 None if probability is None else _parse_number(probability, 0, 1),
-                _parse_origin(document.get("origin"), label is not None and probability is None),
+                _parse_origin(default if origin is None else origin),
             )
 
 
@@ -327,10 +313,7 @@ def _parse_flag(value: Any) -> bool:
     return value
 
 
-def _parse_origin(value: Any, is_corrected: bool) -> Origin:
-    """The origin of a step. Documents of version 1 have none; in them only corrected names lack a score."""
-    if value is None:
-        return "person" if is_corrected else "model"
+def _parse_origin(value: Any) -> Origin:
     if value not in ORIGINS:
         raise ValueError(f"an origin must be one of {', '.join(ORIGINS)}, got {str(value)[:40]!r}")
     return ORIGINS[ORIGINS.index(value)]
@@ -340,31 +323,6 @@ def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, got {type(value).__name__}")
     return check_text(value)
-
-
-def is_control(character: str) -> bool:
-    """Whether a character controls a terminal or the direction of text instead of being shown."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character not in VISIBLE_FORMAT
-
-
-def clean_text(text: str) -> str:
-    """A text without control characters, for labels, speech and exports. Line breaks and tabs stay."""
-    return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or not is_control(c))
-
-
-def one_line(text: str) -> str:
-    """A text on one line, without control characters and others that XML does not allow."""
-    if not text.isprintable():
-        text = "".join(c for c in text if c.isprintable() or c.isspace() or c in VISIBLE_FORMAT)
-    return " ".join(text.split())
-
-
-def printable(text: str) -> str:
-    """A text for a terminal: control characters, except line breaks and tabs, are shown as escapes such as \\x1b."""
-    if text.isprintable():
-        return text
-    shown = (c if c in "\n\t" or not is_control(c) else c.encode("unicode_escape").decode() for c in text)
-    return "".join(shown).encode("utf-8", "backslashreplace").decode()
 
 
 def check_text(text: str) -> str:
@@ -676,8 +634,6 @@ class Match:
         quote: The words spoken in the span, if the match was found by speech.
 
     Examples:
-        >>> Match(61.0, 75.5, 0.8).to_dict()
-        {'start_s': 61.0, 'end_s': 75.5, 'probability': 0.8, 'score': 0.8}
         >>> Match(61.0, 75.5, 0.8, "speech", "Now I pour the water.").to_dict()["rests_on"]
         'speech'
     """
@@ -689,10 +645,10 @@ class Match:
     quote: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
         probability = round(self.probability, 4)
-        document = {**times, "probability": probability, "score": probability}
-        return document if self.rests_on is None else {**document, "rests_on": self.rests_on, "quote": self.quote}
+        times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
+        evidence = {} if self.rests_on is None else {"rests_on": self.rests_on, "quote": self.quote}
+        return {**times, "probability": probability, "score": probability, **evidence}
 
 
 # Less probable answers are hidden: "probably not in this video". Chosen with benchmarks.calibration.
@@ -707,11 +663,6 @@ class Answer:
         query: The text.
         probability: Probability that the best match is right.
         matches: Matches, best first.
-
-    Examples:
-        >>> answer = Answer("boil water", 0.8, (Match(61.0, 75.5, 0.8), Match(5.0, 9.0, 0.3)))
-        >>> answer.matches[0].start_s
-        61.0
     """
 
     query: str
@@ -729,10 +680,9 @@ class Answer:
         return self.matches[0].rests_on if self.matches else None
 
     def to_dict(self) -> dict[str, Any]:
-        matches = [match.to_dict() for match in self.matches]
         head = {"query": self.query, "present": self.present, "probability": round(self.probability, 4)}
-        document = {**head, "matches": matches}
-        return document if self.rests_on is None else {**document, "rests_on": self.rests_on}
+        evidence = {} if self.rests_on is None else {"rests_on": self.rests_on}
+        return {**head, "matches": [match.to_dict() for match in self.matches], **evidence}
 
 
 @dataclass(frozen=True)
@@ -765,31 +715,3 @@ ProgressCallback = Callable[[ProgressEvent], None]
 
 def no_progress(_: ProgressEvent) -> None:
     """A callback that shows nothing."""
-
-
-def format_count(number: int, noun: str) -> str:
-    """Format a number with its noun: "1 video", "2 videos"."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
-
-
-def numbered_title(first: int, last: int) -> str:
-    """The title of a step without a name, from the numbers of the finest steps in it."""
-    return f"Step {first}" if first == last else f"Steps {first} to {last}"
-
-
-def level_names(num_levels: int) -> list[str]:
-    """The names of levels: coarse, medium and fine, or their numbers if there are more than three."""
-    numbered = (f"level{number}" for number in range(1, num_levels + 1))
-    return list(LEVEL_NAMES.get(num_levels, numbered))
-
-
-def format_percent(probability: float) -> str:
-    """Format a probability as a whole percentage; small ones as "< 1 %"."""
-    return "< 1 %" if probability < 0.01 else f"{min(probability, 1.0):.0%}".replace("%", " %")
-
-
-def format_time(seconds: float) -> str:
-    """Format seconds as m:ss, or as h:mm:ss from an hour on."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -36,9 +36,7 @@ def installed(tmp_path_factory):
 
 
 def run(installed: Path, code: str, home: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(installed), "HIERO_HOME": str(home)}
-    done = run_python(code, env=environment)
-    return done.stdout
+    return run_python(code, env={**os.environ, "PYTHONPATH": str(installed), "HIERO_HOME": str(home)}).stdout
 
 
 def test_plug_ins_are_listed(installed, tmp_path):
@@ -50,29 +48,15 @@ def test_plug_ins_are_listed(installed, tmp_path):
 
 def test_a_clustering_and_a_format_on_the_command_line(installed, tmp_path):
     np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
-    arguments = [
-        "steps",
-        str(tmp_path / "tea.npy"),
-        "--model",
-        "raw",
-        "--method",
-        "halves",
-        "-k",
-        "2",
-        "--export",
-        "lines",
-    ]
-    run(installed, f"from hiero.cli import app; app({[*arguments, '-o', str(tmp_path / 'out')]})", tmp_path)
+    options = ["--model", "raw", "--method", "halves", "-k", "2", "--export", "lines"]
+    arguments = ["steps", "tea.npy", "-o", "out", *options]
+    run(installed, f"import os; os.chdir({str(tmp_path)!r}); from hiero.cli import app; app({arguments})", tmp_path)
     assert (tmp_path / "out" / "steps.lines").read_text() == "0 step-1\n60 step-2\n"
 
 
 def test_a_backbone_reads_a_video(installed, tmp_path):
     write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
-    code = f"""
-import hiero
-video = hiero.load("brightness", device="cpu").read({str(tmp_path / "v.mp4")!r})
-print(video.nodes.shape)
-"""
+    code = f"import hiero; print(hiero.load('brightness', device='cpu').read({str(tmp_path / 'v.mp4')!r}).nodes.shape)"
     assert run(installed, code, tmp_path).strip() == "(4, 3)"
 
 
@@ -80,16 +64,7 @@ print(video.nodes.shape)
 def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
     """Without weights of its own nothing but the video decides whether it is done."""
     write_video(tmp_path / "v.mp4", [10] * 20 + [240] * 20)
-    arguments = [
-        "extract",
-        str(tmp_path / "v.mp4"),
-        "-o",
-        str(tmp_path / "out"),
-        "--backbone",
-        "brightness",
-        "--device",
-        "cpu",
-    ]
+    arguments = ["extract", "v.mp4", "-o", "out", "--backbone", "brightness", "--device", "cpu"]
     code = f"import os; os.chdir({str(tmp_path)!r}); from hiero.cli import app; app({arguments})"
     assert "1 done" in run(installed, code, tmp_path)
     (tmp_path / "another.txt").write_text("a new file beside it")
@@ -109,11 +84,11 @@ def test_ours_register_the_same_way():
 
 
 def test_what_is_not_there_or_broken_is_named(monkeypatch):
-    with pytest.raises(InputError, match="unknown clustering magic; choose from"):
+    with pytest.raises(InputError, match="magic"):
         plugins.load_plugin("hiero.clusterings", "magic")
     broken = EntryPoint("broken", "no_such_module:thing", "hiero.formats")
     monkeypatch.setattr(plugins, "registered_entry_points", lambda _: {"broken": broken})
-    with pytest.raises(InputError, match=r"broken .* cannot be loaded"):
+    with pytest.raises(InputError, match="no_such_module"):
         plugins.load_plugin("hiero.formats", "broken")
 
 
@@ -124,17 +99,15 @@ def test_a_broken_backbone_does_not_take_the_others_along(target, monkeypatch, t
     own = plugins.registered_entry_points("hiero.backbones")
     entries = {**own, "broken": EntryPoint("broken", target, "hiero.backbones")}
     monkeypatch.setattr(plugins, "registered_entry_points", lambda _: entries)
-    with pytest.warns(UserWarning, match=r"backbone broken .* cannot be loaded"):
+    with pytest.warns(UserWarning, match=target):
         names = set(registry.backbones.__wrapped__())
     assert names == set(entries) - {"broken"}
     monkeypatch.setattr(registry, "backbones", dict)
-    with pytest.raises(InputError, match=r"broken .* cannot be loaded"):
+    with pytest.raises(InputError, match=target):
         registry.find_backbone("broken")
 
 
-def test_backbones_that_cannot_work_are_refused():
-    common = {"name": "x", "description": "", "width": 3, "module": "x", "allows_half": False}
-    with pytest.raises(InputError, match="not be set together"):
-        registry.Backbone(**common, per_frame=True, num_frames=4)
-    with pytest.raises(InputError, match="needs_weights must be True"):
-        registry.Backbone(**common, per_frame=True, has_text=True, needs_weights=False)
+@pytest.mark.parametrize("settings", [{"num_frames": 4}, {"has_text": True, "needs_weights": False}])
+def test_backbones_that_cannot_work_are_refused(settings):
+    with pytest.raises(InputError, match="|".join(settings)):
+        registry.Backbone("x", "", 3, "x", per_frame=True, allows_half=False, **settings)

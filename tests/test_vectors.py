@@ -30,11 +30,8 @@ def test_cosines_are_those_of_each_pair(a, b):
             assert math.isclose(cosines[i, j], expected, abs_tol=1e-9)
 
 
-def test_precision_and_leading_dimensions_stay():
-    x = np.ones((2, 3, 4), np.float32)
-    assert unit_vectors(x).dtype == np.float32
-    np.testing.assert_allclose(unit_vectors(x), 0.5)
-
-
-def test_what_is_shorter_than_the_limit_stays_short():
+def test_unit_vectors_keep_precision_and_shape_and_very_short_ones_stay_short():
+    units = unit_vectors(np.ones((2, 3, 4), np.float32))
+    assert units.dtype == np.float32
+    np.testing.assert_allclose(units, np.full((2, 3, 4), 0.5))
     assert np.linalg.norm(unit_vectors(np.array([[1e-8, 0.0]]), 1e-6)) < 0.02

@@ -11,8 +11,8 @@ from cyclopts import App, Parameter
 from hiero.cli.console import echo, plain_table, print_json, results_console
 from hiero.cli.options import OPTIONS, Json, Repeated
 from hiero.errors import InputError
+from hiero.formatting import format_count
 from hiero.storage.cache import REMOTE, CachedFile, cache_folder, cache_limit, cached_files
-from hiero.types import format_count
 
 DAY_S = 86_400.0
 Kind = Literal["features", "nodes", "speech", "words", "known", "remote"]

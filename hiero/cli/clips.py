@@ -12,8 +12,9 @@ from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.inputs import Run, find_inputs
 from hiero.cli.options import Flag, Join, LevelOptions, NumResults, Out, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError
+from hiero.formatting import format_count, format_time
 from hiero.storage.files import real_path
-from hiero.types import Answer, Hierarchy, Match, VideoFile, format_count, format_time
+from hiero.types import Answer, Hierarchy, Match, VideoFile
 
 MIN_REEL_SHARE = 0.5  # minimum probability of a moment in a reel, relative to the best moment of its query
 MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to the shorter one

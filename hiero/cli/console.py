@@ -12,17 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import hiero
-from hiero.types import (
-    Match,
-    ProgressCallback,
-    ProgressEvent,
-    Step,
-    VideoFile,
-    format_percent,
-    format_time,
-    locate_moment,
-    printable,
-)
+from hiero.formatting import format_percent, format_time, printable
+from hiero.types import Match, ProgressCallback, ProgressEvent, Step, VideoFile, locate_moment
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -40,7 +40,8 @@ from hiero.cli.options import (
     announce_edits,
 )
 from hiero.errors import BusyError, InputError
-from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields, format_count, format_time
+from hiero.formatting import format_count, format_time
+from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import IndexResult

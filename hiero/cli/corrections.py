@@ -12,8 +12,9 @@ import hiero
 from hiero.cli.console import echo, log
 from hiero.cli.options import Flag, Join, OptionalOut, Out, Repeated, VideoOptions, parse_hz
 from hiero.errors import InputError
+from hiero.formatting import format_count
 from hiero.storage.files import write_bytes
-from hiero.types import Clock, format_count
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.media.source import VideoSource

@@ -15,7 +15,8 @@ from hiero.cli.options import OPTIONS, Device, FeatureRate, ReportOptions, check
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
-from hiero.types import Clock, format_count
+from hiero.formatting import format_count
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.evaluation.cases import Case

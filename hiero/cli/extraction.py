@@ -24,7 +24,8 @@ from hiero.cli.options import (
     set_threads,
 )
 from hiero.errors import InputError
-from hiero.types import ProgressEvent, format_time
+from hiero.formatting import format_time
+from hiero.types import ProgressEvent
 
 if TYPE_CHECKING:
     from hiero.features.collection import ExtractionProgress, ExtractionResult

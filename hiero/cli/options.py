@@ -14,8 +14,9 @@ from cyclopts import Group, Parameter
 import hiero
 from hiero.cli.console import CollectionBars, echo, log, print_json, print_table, reading_bars
 from hiero.errors import InputError
+from hiero.formatting import format_count
 from hiero.storage.files import read_lines
-from hiero.types import Clock, format_count
+from hiero.types import Clock
 
 if TYPE_CHECKING:
     from hiero.evaluation.results import Report

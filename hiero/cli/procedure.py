@@ -13,7 +13,8 @@ from hiero.cli.inputs import find_inputs
 from hiero.cli.options import Join, Json, OptionalOut, Repeated, VideoOptions, announce_edits, read_optional_labels
 from hiero.cli.steps import parse_formats, write_files
 from hiero.errors import InputError
-from hiero.types import Hierarchy, format_count, format_time, numbered_title
+from hiero.formatting import format_count, format_time, numbered_title
+from hiero.types import Hierarchy
 
 
 def procedure(

@@ -14,7 +14,8 @@ from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs
 from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
 from hiero.errors import InputError
-from hiero.types import Step, format_count
+from hiero.formatting import format_count
+from hiero.types import Step
 
 if TYPE_CHECKING:
     from hiero.corpus.folder_report import VideoSteps

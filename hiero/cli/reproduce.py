@@ -15,9 +15,9 @@ import hiero
 from hiero.cli.console import echo, log, make_console, plain_table, print_json, print_table
 from hiero.cli.options import Device, Flag, Json, Out, check_at_least
 from hiero.errors import InputError
+from hiero.formatting import format_count, format_time
 from hiero.storage.files import write_text
 from hiero.storage.locks import hold_lock
-from hiero.types import format_count, format_time
 
 if TYPE_CHECKING:
     from hiero.evaluation.reproduction import Reproduction

@@ -16,9 +16,9 @@ from hiero.cli.console import echo, log
 from hiero.cli.corpus import with_model_of
 from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
 from hiero.errors import InputError
+from hiero.formatting import format_count
 from hiero.serve.settings import Role, ServerSettings, is_loopback
 from hiero.storage.files import home
-from hiero.types import format_count
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import ArrivalWatcher

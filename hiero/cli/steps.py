@@ -13,7 +13,8 @@ from hiero.cli.console import Cells, log, moment_cells, print_moments, results_c
 from hiero.cli.inputs import find_inputs
 from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
 from hiero.errors import InputError
-from hiero.types import Hierarchy, Step, format_count, format_time
+from hiero.formatting import format_count, format_time
+from hiero.types import Hierarchy, Step
 
 
 @Parameter(name="*")

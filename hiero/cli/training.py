@@ -14,7 +14,8 @@ from hiero.cli.console import echo, log, progress_bar
 from hiero.cli.options import Device, Out, Settings, StoredPrecision, parse_numbers
 from hiero.cli.training_display import TrainDisplay
 from hiero.devices import choose_device
-from hiero.types import Clock, format_count
+from hiero.formatting import format_count
+from hiero.types import Clock
 
 
 def embed(

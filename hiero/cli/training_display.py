@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hiero.types import printable
+from hiero.formatting import printable
 
 if TYPE_CHECKING:
     from hiero.training.loop import TrainingStatus

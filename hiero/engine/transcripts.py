@@ -21,6 +21,7 @@ import numpy as np
 from hiero.errors import InputError
 from hiero.formats.subtitles import format_srt
 from hiero.formats.transcripts import find_transcript, read_utterances
+from hiero.formatting import format_count
 from hiero.media.addresses import display_addresses
 from hiero.media.audio import SAMPLE_RATE, has_audio, read_audio
 from hiero.media.decode import probe
@@ -28,7 +29,7 @@ from hiero.media.source import SourceFile, VideoSource
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, file_state, read_cached, store_cached
 from hiero.storage.files import FEATURE_SUFFIXES, read_json, write_text
-from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, format_count, no_progress
+from hiero.types import ProgressCallback, ProgressEvent, Utterance, VideoFile, no_progress
 
 SPEECH_VERSION = 1  # version of the cached files
 NO_RECOGNISER = (

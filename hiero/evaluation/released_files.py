@@ -16,10 +16,10 @@ from hiero.errors import InputError
 from hiero.evaluation.egoprocel_data import find_annotations
 from hiero.evaluation.paper_tables import RAW, Run, definitions, find_task
 from hiero.features.files import FEATURE_SUFFIXES
+from hiero.formatting import format_count
 from hiero.storage import weights
 from hiero.storage.cache import content_key, file_state
 from hiero.storage.files import read_json
-from hiero.types import format_count
 
 FOLDERS = {"DATA": "data", "MODELS": "models", "WEIGHTS": "weights", "RUNS": "runs"}  # in OUT
 TARGET = re.compile(rf"\b({'|'.join(FOLDERS)})/\S+")

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+import torch
+from safetensors.numpy import save
 
 from hiero.devices import choose_device
 from hiero.errors import InputError
@@ -201,7 +203,7 @@ def extract_all(
     if extract is None:
         plan.prepare()
         choose_device(plan.device)  # a missing device is an error now, not in a thread
-    extract_one: Extract = extract or functools.partial(extract_video, plan)
+        extract = functools.partial(extract_video, plan)
     stop = threading.Event()
 
     def check_stop() -> None:
@@ -222,7 +224,7 @@ def extract_all(
         # A video whose copy was evicted is most likely done, so it is not even probed.
         is_evicted = file.was_downloaded and not file.path.is_file()
         progress.begin(name, None if is_evicted else probe_duration(file, plan.stream))
-        result = extract_one(name, file, advance, download)
+        result = extract(name, file, advance, download)
         progress.end(result)
         return result
 
@@ -348,8 +350,13 @@ def _write(
         rows_key(rows),
     )
     # The rows are on the disk, under a temporary name, before the sidecar: if they do not fit, nothing changes.
+    data = io.BytesIO()
+    if plan.format == "pt":
+        torch.save(torch.from_numpy(rows), data)
+    else:
+        data.write(save({"features": rows}))
     with atomic_path(file) as temporary:
-        temporary.write_bytes(_serialise(rows, plan.format))
+        temporary.write_bytes(data.getvalue())
         write_text(sidecar_path(file), json.dumps(asdict(sidecar), indent=1) + "\n")
 
 
@@ -361,15 +368,3 @@ def _remove_leftovers(file: Path, begun_at: float) -> None:
         with suppress(FileNotFoundError):
             if part.stat().st_mtime < begun_at:
                 part.unlink()
-
-
-def _serialise(rows: np.ndarray, format: str) -> bytes:
-    if format == "pt":
-        import torch
-
-        out = io.BytesIO()
-        torch.save(torch.from_numpy(rows), out)
-        return out.getvalue()
-    from safetensors.numpy import save
-
-    return save({"features": rows})

@@ -39,7 +39,7 @@ from hiero.networks.registry import Backbone, Precision, load_backbone
 
 SEGMENTS_PER_WINDOW = 2  # for networks that share a pass; a tower has 1
 NUM_FRAMES = 24  # per window of two segments; docs/performance.md compares other numbers
-GPU_BATCH_SIZE = 16
+GPU_BATCH_SIZE = 16  # windows; a CPU is not faster with more than 1
 MIN_CORES = 4  # for decoding in processes; with fewer, the threads of the decoder use all of them
 MAX_PROCESSES = 32  # that decode
 CORES_PER_PROCESS = 4  # if the networks need the cores too
@@ -100,10 +100,6 @@ class LoadedBackbones:
                     module.float()  # the other layers
         return cls(list(backbones), modules, device, window_frames, 1 if tower else SEGMENTS_PER_WINDOW)
 
-    def run(self, batch: list[Segment]) -> list[Tensor]:
-        """Features of a batch of windows by each backbone."""
-        return self.run_frames(stack_frames(batch, self.device))
-
     def run_frames(self, frames: Tensor) -> list[Tensor]:
         """Features by each backbone of windows from `stack_frames`."""
         with self.lock, torch.inference_mode():
@@ -146,7 +142,7 @@ def extract_features(
     result = _PartialResult.resume(partial, [backbone.name for backbone in backbones])
     segments = read_windows(path, networks, spacing_s, stream=options.stream, threads=options.threads)
     windows = segments if options.overlap == 1 else _overlapping_windows(segments, options.overlap)
-    batch_size = options.batch_size or default_batch_size(networks.device)
+    batch_size = options.batch_size or (GPU_BATCH_SIZE if networks.device.type == "cuda" else 1)
     thumbnails = result.thumbnails if options.thumbnails else None
     saved_at_s = time.monotonic()
     # After an error, segments that nobody reads would block the decoder.
@@ -221,11 +217,6 @@ def join_windows(
         upper = (lower + 1).clamp_max(last)
         out[backbone.name] = torch.lerp(values[lower], values[upper], (position - lower)[:, None]).numpy()
     return out
-
-
-def default_batch_size(device: torch.device) -> int:
-    """Number of windows that go through the networks together."""
-    return GPU_BATCH_SIZE if device.type == "cuda" else 1
 
 
 def stack_frames(batch: Sequence[Segment], device: torch.device) -> Tensor:
@@ -341,22 +332,20 @@ class _PartialResult:
 
 
 class _PreparedBatch(NamedTuple):
-    """A batch for the networks: number of windows up to its end, the time of its end, its frames on the
-    device (None if they need not be seen), and the thumbnails of each window.
-    """
+    """A batch for the networks."""
 
-    num_windows: int
+    num_windows: int  # up to its end
     end_s: float
-    frames: Tensor | None
-    thumbnails: list[list[Thumbnail]]
+    frames: Tensor | None  # on the device; None if they repeat those before
+    thumbnails: list[list[Thumbnail]]  # of each window
 
 
 class Thumbnail(NamedTuple):
-    """A small picture of a segment: the number of the segment, its time, and a JPEG file."""
+    """A small picture of a segment."""
 
     segment: int
     time_s: float
-    picture: bytes
+    picture: bytes  # a JPEG file
 
 
 @dataclass

@@ -57,11 +57,6 @@ class Sidecar:
         """The times of the rows."""
         return Clock(self.fps, self.stride)
 
-    @property
-    def window_s(self) -> float:
-        """The length of what a row shows."""
-        return self.window / self.fps
-
 
 def sidecar_path(path: Path) -> Path:
     """Path of the sidecar of a feature file."""
@@ -109,7 +104,8 @@ def check_sidecar(path: Path, rows: np.ndarray) -> None:
         return
     expected, found = (sidecar.num_segments, sidecar.width), rows.shape
     if found == expected and rows_key(rows) == sidecar.rows:
-        rows_s, tolerance_s = len(rows) * sidecar.clock.spacing_s, 2 * sidecar.clock.spacing_s + sidecar.window_s
+        spacing_s = sidecar.clock.spacing_s
+        rows_s, tolerance_s = len(rows) * spacing_s, 2 * spacing_s + sidecar.window / sidecar.fps
         if abs(sidecar.duration_s - rows_s) <= tolerance_s:
             return
         raise InputError(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hiero.errors import InputError
+from hiero.formatting import format_count
 from hiero.storage.files import read_json
-from hiero.types import AnnotatedStep, format_count
+from hiero.types import AnnotatedStep
 
 LAYOUT = '{"video": {"steps": [{"start_s", "end_s", "text"}]}}'
 MAX_ERRORS = 5  # unreadable videos that an error message names

@@ -15,8 +15,9 @@ from xml.sax.saxutils import escape, quoteattr
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
+from hiero.formatting import one_line
 from hiero.storage.files import ASSETS
-from hiero.types import MAX_LEVELS, Hierarchy, Step, Utterance, one_line
+from hiero.types import MAX_LEVELS, Hierarchy, Step, Utterance
 
 SPEECH_TIER = "speech"  # in files of hiero
 

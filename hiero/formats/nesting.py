@@ -12,16 +12,8 @@ from itertools import chain, count
 
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, MAX_LABEL_LENGTH
 from hiero.formats.rows import NO_THREAD, describe_step, imported_step
-from hiero.types import (
-    BOUNDARY_TOLERANCE_S,
-    MAX_LEVELS,
-    MAX_STEPS,
-    MAX_TIME_S,
-    Step,
-    check_text,
-    level_names,
-    link_levels,
-)
+from hiero.formatting import level_names
+from hiero.types import BOUNDARY_TOLERANCE_S, MAX_LEVELS, MAX_STEPS, MAX_TIME_S, Step, check_text, link_levels
 
 
 def nest_rows(levels: Sequence[Sequence[Step]], duration_s: float, *, cut_overlaps: bool = False) -> list[list[Step]]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from hiero.formats.registry import Exporter
 from hiero.formats.rows import FRAME_RATE, to_json, to_ms
+from hiero.formatting import one_line
 from hiero.storage.files import ASSETS, read_json
-from hiero.types import Hierarchy, Step, VideoFile, one_line, split_by_file
+from hiero.types import Hierarchy, Step, VideoFile, split_by_file
 
 TEMPLATE = ASSETS / "formats" / "otio.json"  # the objects of a timeline, without values
 DETAILS = ("id", "thread", "probability", "parent", "origin")  # of a step, in the metadata of its clips

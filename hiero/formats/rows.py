@@ -13,8 +13,9 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
+from hiero.formatting import one_line
 from hiero.storage.files import parse_json
-from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step, one_line
+from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
 FRAME_TOLERANCE = 1e-4  # rounding error of times, in frames

@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels, plain_id, to_ms
+from hiero.formatting import format_time, one_line
 from hiero.storage.files import decode_text
-from hiero.types import Hierarchy, Step, format_time, one_line
+from hiero.types import Hierarchy, Step
 
 HIERO_VTT_HEADER = "WEBVTT - steps found by hiero"
 MIN_CHAPTER_S = 10.0  # YouTube ignores lists with shorter chapters

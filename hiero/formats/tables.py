@@ -12,8 +12,9 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.formats.registry import NO_PARQUET, Exporter, ImportSettings, StepReader
 from hiero.formats.rows import NO_THREAD, RowLevels, choose_video, imported_step, parse_id, parse_time
+from hiero.formatting import clean_text
 from hiero.storage.files import decode_text
-from hiero.types import Hierarchy, Step, clean_text
+from hiero.types import Hierarchy, Step
 
 # beginnings of cells that spreadsheets compute
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.formatting import format_time
 from hiero.media.packets import find_stream, import_av, open_container, packets_before
 from hiero.storage.files import check_fits
-from hiero.types import format_time
 
 NO_FRAMES = "{}: contains no frame that can be decoded"
 RATE_TOLERANCE = 0.005  # relative difference up to which the average frame rate counts as the base rate

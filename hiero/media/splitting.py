@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from hiero.errors import InputError
+from hiero.formatting import format_time
 from hiero.media.cutting import CONTAINERS, FileSpan, WrittenClip, write_clip
 from hiero.storage.cache import content_key
 from hiero.storage.files import read_json, write_text
-from hiero.types import VideoFile, format_time, split_by_file
+from hiero.types import VideoFile, split_by_file
 
 CLIP_LIST = "clips.json"
 CLIP_LIST_VERSION = 1

@@ -7,9 +7,10 @@ from itertools import count, pairwise
 import numpy as np
 
 from hiero.errors import InputError
+from hiero.formatting import level_names
 from hiero.steps.clustering import cluster, clustering_names
 from hiero.steps.segmentation import LENGTH_PRIOR, cut_steps, label_runs, merge_steps
-from hiero.types import Clock, Step, level_names, link_levels
+from hiero.types import Clock, Step, link_levels
 from hiero.vectors import unit_vectors
 
 STEP_S = 60.0  # default length of a step; CaptainCook4D has one every 65 s

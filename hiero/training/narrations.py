@@ -15,8 +15,9 @@ from typing import Any
 
 from hiero.errors import InputError
 from hiero.formats.transcripts import TRANSCRIPT_SUFFIXES, list_transcripts, read_utterances, transcript_video
+from hiero.formatting import format_count
 from hiero.storage.files import check_fits, parse_json, read_lines
-from hiero.types import Narration, format_count
+from hiero.types import Narration
 
 MIN_SPOKEN_WORDS = 3  # shorter utterances ("okay", "right here") do not describe an action
 MAX_EXAMPLES = 3  # examples in the summary for each reason

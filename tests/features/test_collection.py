@@ -17,14 +17,13 @@ from hiero.engine import load
 from hiero.errors import InputError
 from hiero.features import extractor, ray_cluster
 from hiero.features.collection import ExtractionPlan, ExtractionProgress, extract_all
-from hiero.features.extractor import ExtractionOptions, LoadedBackbones
+from hiero.features.extractor import LoadedBackbones
 from hiero.features.files import read_feature_array, read_sidecar
 from hiero.features.stores import pack
 from hiero.media.recordings import find_recordings, find_videos, have_one_format
 from hiero.media.source import VideoSource
 from hiero.networks.registry import find_backbone
 from hiero.networks.spacetime import SpaceTimeTransformer
-from hiero.storage import weights as registry
 from tests.documentation import check_schema
 from tests.films import grey, write_video
 from tests.networks.test_towers import randomise
@@ -47,8 +46,8 @@ def weights(tmp_path_factory):
     return egovlp_file(tmp_path_factory.mktemp("weights") / "egovlp.pth")
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
 
 
@@ -62,57 +61,54 @@ def videos(tmp_path):
     return out
 
 
-def plan_for(tmp_path, weights, **options):
-    return ExtractionPlan("egovlp", tmp_path / "out", weights=weights, num_frames=4, device="cpu", **options)
+def plan_for(tmp_path, weights, out="out", **options):
+    settings = {"num_frames": 4, "device": "cpu", **options}
+    return ExtractionPlan("egovlp", tmp_path / out, weights=weights, **settings)
 
 
-def test_files_sidecars_and_what_is_kept(tmp_path, home, weights, videos, monkeypatch):
+def extract(videos, plan, jobs=1, **callbacks):
+    """The status of each video."""
+    return [result.status for result in extract_all(videos, plan, jobs, ExtractionProgress(**callbacks))]
+
+
+def test_files_sidecars_and_what_is_kept(tmp_path, weights, videos, monkeypatch):
     plan = plan_for(tmp_path, weights)
-    seen = []
-    progress = ExtractionProgress(
-        begin=lambda n, s: seen.append(("begin", n)), advance=lambda n, s: seen.append((n, s))
-    )
-    results = extract_all(videos, plan, progress=progress)
-    assert [(result.name, result.status) for result in results] == [("v0", "done"), ("v1", "done"), ("v2", "done")]
-    assert ("begin", "v1") in seen
-    assert [s for n, s in seen if n == "v0"][-1] == pytest.approx(2.0, abs=0.1)
+    begun, positions_s = [], {}
+    advance = positions_s.__setitem__
+    assert extract(videos, plan, begin=lambda name, _: begun.append(name), advance=advance) == ["done"] * 3
+    assert begun == list(videos)
+    assert positions_s["v0"] == pytest.approx(2.0, abs=0.1)
     sidecar = read_sidecar(tmp_path / "out" / "v0.safetensors")
     assert (sidecar.backbone, sidecar.width, sidecar.num_frames) == ("egovlp", 16, 4)
     assert (sidecar.clock.spacing_s, sidecar.window) == (16 / 30, 16)
     assert read_feature_array(tmp_path / "out" / "v0.safetensors").shape == (sidecar.num_segments, 16) == (4, 16)
     monkeypatch.setattr(ExtractionPlan, "load_backbones", lambda self: pytest.fail("nothing needs reading"))
-    assert [result.status for result in extract_all(videos, plan)] == ["kept"] * 3
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        f"v{i}.{s}" for i in range(3) for s in ("safetensors", "safetensors.json")
-    ]
+    assert extract(videos, plan) == ["kept"] * 3
+    files = {f"v{i}.{suffix}" for i in range(3) for suffix in ("safetensors", "safetensors.json")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
 
 @pytest.mark.slow
-def test_what_changed_is_read_again(tmp_path, home, weights, videos):
+def test_what_changed_is_read_again(tmp_path, weights, videos):
     plan = plan_for(tmp_path, weights)
     extract_all(videos, plan)
     write_video(videos["v1"], [100] * 60, fps=30)  # another content
     (tmp_path / "out" / "v2.safetensors").write_bytes(b"damaged")
-    assert [result.status for result in extract_all(videos, plan)] == ["kept", "done", "done"]
-    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))] == [
-        "done"
-    ] * 3
+    assert extract(videos, plan) == ["kept", "done", "done"]
+    assert extract(videos, plan_for(tmp_path, weights, dtype="float32")) == ["done"] * 3
     other = egovlp_file(tmp_path / "other.pth", size=8)
-    assert [result.status for result in extract_all(videos, plan_for(tmp_path, other))] == ["done"] * 3
+    assert extract(videos, plan_for(tmp_path, other)) == ["done"] * 3
 
 
-def test_features_of_a_video_that_changes_meanwhile_are_not_written(tmp_path, home, weights, videos):
+def test_features_of_a_video_that_changes_meanwhile_are_not_written(tmp_path, weights, videos):
     def replace(name, _):
         write_video(videos[name], [100] * 60, fps=30)
 
-    (result,) = extract_all(
-        {"v1": videos["v1"]}, plan_for(tmp_path, weights), progress=ExtractionProgress(advance=replace)
-    )
-    assert result.status == "failed"
+    assert extract({"v1": videos["v1"]}, plan_for(tmp_path, weights), advance=replace) == ["failed"]
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, capsys):
+def test_one_bad_video_does_not_stop_the_rest(tmp_path, weights, videos, capsys):
     (tmp_path / "bad.mp4").write_bytes(b"not a video")
     (tmp_path / "empty.mp4").write_bytes(b"")
     inputs = [tmp_path / "bad.mp4", *videos.values(), tmp_path / "empty.mp4", tmp_path / "gone.mp4"]
@@ -120,16 +116,28 @@ def test_one_bad_video_does_not_stop_the_rest(tmp_path, home, weights, videos, c
     with pytest.raises(SystemExit) as ended:
         app(["extract", *map(str, inputs), "-o", str(tmp_path / "out"), *options])
     assert ended.value.code == 1
-    shown = capsys.readouterr()
-    assert "3 done" in shown.out
-    assert "3 failed" in shown.out
-    for name, message in (("bad.mp4", "not a video"), ("empty.mp4", "not a video"), ("gone.mp4", "no such file")):
-        assert any(name in line and message in line for line in shown.err.splitlines() if line.startswith("failed"))
+    failed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("failed")]
+    assert len(failed) == 3
+    assert all(any(name in line for line in failed) for name in ("bad.mp4", "empty.mp4", "gone.mp4"))
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
 
 
+def count_calls(monkeypatch, fail_first=False):
+    """The calls of the networks from now on. The first one fails if it should."""
+    calls, original = [], LoadedBackbones.run_frames
+
+    def run(self, frames):
+        calls.append(frames)
+        if fail_first and len(calls) == 1:
+            raise RuntimeError("out of memory")
+        return original(self, frames)
+
+    monkeypatch.setattr(LoadedBackbones, "run_frames", run)
+    return calls
+
+
 @pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
+def test_a_killed_run_goes_on(tmp_path, weights, monkeypatch):
     """kill -9 in the middle of the second video: the first is kept, the second goes on from what was saved of it."""
     for i in range(2):
         write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 600).tolist(), fps=30)
@@ -155,22 +163,15 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     assert not (tmp_path / "out" / "v1.safetensors.json").exists()
     moments = []
     plan = plan_for(tmp_path, weights)
-    calls = [0]
-    original = LoadedBackbones.run_frames
-
-    def run(self, frames):
-        calls[0] += 1
-        return original(self, frames)
-
-    monkeypatch.setattr(LoadedBackbones, "run_frames", run)
+    calls = count_calls(monkeypatch)
     videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
     results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
     assert [result.status for result in results] == ["kept", "done"]
     assert not list((tmp_path / "out").glob(".*"))
     assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == modified_ns
     assert moments[0][0] == "v1"
-    assert calls[0] < len(moments)  # what was saved was not computed again
-    fresh = ExtractionPlan("egovlp", tmp_path / "fresh", weights=weights, num_frames=4, device="cpu")
+    assert len(calls) < len(moments)  # what was saved was not computed again
+    fresh = plan_for(tmp_path, weights, out="fresh")
     extract_all({"v1": videos["v1"]}, fresh)
     np.testing.assert_array_equal(
         read_feature_array(tmp_path / "out" / "v1.safetensors"),
@@ -179,7 +180,7 @@ def test_a_killed_run_goes_on(tmp_path, home, weights, monkeypatch):
     assert not list((tmp_path / "out").glob(".*partial"))
 
 
-def test_an_interruption_ends_all_threads(tmp_path, home, weights, videos):
+def test_an_interruption_ends_all_threads(tmp_path, weights, videos):
     def advance(name, done_s):
         if name == "v1":
             raise KeyboardInterrupt
@@ -187,10 +188,10 @@ def test_an_interruption_ends_all_threads(tmp_path, home, weights, videos):
     with pytest.raises(KeyboardInterrupt):
         extract_all(videos, plan_for(tmp_path, weights), 3, ExtractionProgress(advance=advance))
     assert not list((tmp_path / "out").glob("*.part"))
-    assert [result.status for result in extract_all(videos, plan_for(tmp_path, weights))][1] == "done"
+    assert extract(videos, plan_for(tmp_path, weights))[1] == "done"
 
 
-def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatch):
+def test_a_full_disk_ends_everything(tmp_path, weights, videos, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "v0.safetensors")
 
@@ -201,14 +202,11 @@ def test_a_full_disk_ends_everything(tmp_path, home, weights, videos, monkeypatc
         patch.setattr(Path, "write_bytes", full)
         with pytest.raises(OSError, match="No space left"):
             extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before  # all is as it was
-    assert [result.status for result in extract_all(videos, plan)] == ["kept"] * 3
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
-    """A new sidecar beside old rows, which a kill at the worst moment leaves: neither setting takes
-    them for its own.
-    """
+def test_stopped_between_the_two_files(tmp_path, weights, videos):
+    """A new sidecar beside old rows, which a kill at the worst moment leaves, is not kept."""
     plan, other_plan = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
     file = plan.feature_file("v0")
     extract_all({"v0": videos["v0"]}, other_plan)
@@ -216,7 +214,7 @@ def test_stopped_between_the_two_files(tmp_path, home, weights, videos):
     write_video(videos["v0"], [90] * 64, fps=30)
     extract_all({"v0": videos["v0"]}, plan)
     file.write_bytes(old_content)
-    assert [result.status for result in extract_all({"v0": videos["v0"]}, plan)] == ["done"]
+    assert extract({"v0": videos["v0"]}, plan) == ["done"]
     assert file.read_bytes() != old_content
 
 
@@ -240,35 +238,25 @@ def brightness(monkeypatch):
     monkeypatch.setattr(egovlp, "prepare", lambda frames: frames.permute(0, 3, 1, 2).float())
 
 
-@pytest.mark.parametrize(
-    ("fps", "clock", "num_rows"),
-    [(30, "seconds", 4), (30, "frames", 4), (60, "frames", 4), (15, "frames", 4), (24, "frames", 4)],
-)
-def test_sixteen_frames_are_sixteen_frames_at_a_constant_rate(
-    tmp_path, home, weights, brightness, fps, clock, num_rows
-):
-    """Row i holds exactly frames 16 i to 16 i + 15, as published features do: each frame has a grey of its own."""
-    values = [20 + 3 * i for i in range(16 * num_rows)]
+@pytest.mark.parametrize(("fps", "clock"), [(30, "seconds"), (30, "frames"), (60, "frames"), (15, "frames")])
+def test_a_row_holds_exactly_sixteen_frames_at_a_constant_rate(tmp_path, weights, brightness, fps, clock):
+    """Row i holds frames 16 i to 16 i + 15, as published features do: each frame has a grey of its own."""
+    values = [20 + 3 * i for i in range(64)]
     video = write_video(tmp_path / "v.mp4", values, fps=fps)
-    plan = ExtractionPlan(
-        "egovlp", tmp_path / "out", clock, weights=weights, num_frames=16, device="cpu", dtype="float32"
-    )
+    plan = plan_for(tmp_path, weights, clock=clock, num_frames=16, dtype="float32")
     extract_all({"v": video}, plan)
-    np.testing.assert_allclose(
-        read_feature_array(tmp_path / "out" / "v.safetensors"), np.reshape(values, (num_rows, 16)), atol=1.6
-    )
-    sidecar = read_sidecar(tmp_path / "out" / "v.safetensors")
+    rows = read_feature_array(plan.feature_file("v"))
+    np.testing.assert_allclose(rows, np.reshape(values, (4, 16)), atol=1.6)
+    sidecar = read_sidecar(plan.feature_file("v"))
     assert (sidecar.fps, sidecar.stride) == (fps, 16)
 
 
-def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness):
+def test_a_variable_rate_stays_true_in_time(tmp_path, weights, brightness):
     """Frames that stand for 0.3 s, then quick ones: rows follow the clock, by hand-made timestamps."""
     times = [0.0, 0.3, 0.6, 0.9, *(1.2 + i / 50 for i in range(100))]
     values = [40, 80, 120, 160, *([200] * 50), *([240] * 50)]
     video = write_video(tmp_path / "v.mkv", values, times)
-    plan = ExtractionPlan(
-        "egovlp", tmp_path / "out", "seconds", 0.5, weights=weights, num_frames=4, device="cpu", dtype="float32"
-    )
+    plan = plan_for(tmp_path, weights, spacing_s=0.5, dtype="float32")
     extract_all({"v": video}, plan)
     rows = read_feature_array(tmp_path / "out" / "v.safetensors")
     moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * 0.5
@@ -276,27 +264,20 @@ def test_a_variable_rate_stays_true_in_time(tmp_path, home, weights, brightness)
     assert len(rows) == 7  # the last frame stands for a tenth of a second
     np.testing.assert_allclose(rows, expected, atol=3)
     # --clock frames steps by the mean rate, and its sidecar says so: times are true there too
-    plan = ExtractionPlan(
-        "egovlp", tmp_path / "frames", "frames", weights=weights, num_frames=4, device="cpu", dtype="float32"
-    )
+    plan = plan_for(tmp_path, weights, "frames", clock="frames", dtype="float32")
     extract_all({"v": video}, plan)
-    sidecar, rows = (
-        read_sidecar(tmp_path / "frames" / "v.safetensors"),
-        read_feature_array(tmp_path / "frames" / "v.safetensors"),
-    )
+    sidecar, rows = read_sidecar(plan.feature_file("v")), read_feature_array(plan.feature_file("v"))
     moments = (np.arange(len(rows))[:, None] + (np.arange(4) + 0.5) / 4) * sidecar.clock.spacing_s
     inside = moments < times[-1]
     expected = np.array(values)[np.searchsorted(times, moments, side="right") - 1]
     np.testing.assert_allclose(rows[inside], expected[inside], atol=3)
 
 
-def test_windows_that_overlap(tmp_path, home, weights, brightness):
+def test_windows_that_overlap(tmp_path, weights, brightness):
     """32 frames every 16: row i sees segments i and i + 1; at the end it steps back."""
     values = [20 + 3 * i for i in range(64)]
     video = write_video(tmp_path / "v.mp4", values, fps=30)
-    plan = ExtractionPlan(
-        "egovlp", tmp_path / "out", window=32, weights=weights, num_frames=16, device="cpu", dtype="float32"
-    )
+    plan = plan_for(tmp_path, weights, window=32, num_frames=16, dtype="float32")
     extract_all({"v": video}, plan)
     segments = np.reshape(values, (4, 16))
     expected = np.stack([np.concatenate([segments[i], segments[i + 1]]) for i in (0, 1, 2, 2)])
@@ -307,14 +288,7 @@ def test_windows_that_overlap(tmp_path, home, weights, brightness):
     assert read_feature_array(tmp_path / "out" / "s.safetensors").shape == (1, 16)
 
 
-def test_batches_change_nothing(tmp_path, home, weights, videos):
-    networks = LoadedBackbones.load([find_backbone("egovlp")], num_frames=4, folder=weights)
-    single = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=1))
-    batched = extractor.extract_features(videos["v2"], networks, ExtractionOptions(batch_size=3))
-    np.testing.assert_allclose(single.features["egovlp"], batched.features["egovlp"], rtol=1e-4, atol=1e-4)
-
-
-def test_a_broken_tail_is_said(tmp_path, home, weights):
+def test_a_broken_tail_is_said(tmp_path, weights):
     video = write_video(tmp_path / "v.ts", [60] * 150, fps=30, options={"g": "5"})
     video.write_bytes(video.read_bytes()[: int(0.6 * video.stat().st_size)] + b"\x00" * 5000)
     lines = []
@@ -323,7 +297,7 @@ def test_a_broken_tail_is_said(tmp_path, home, weights):
     assert 0 < result.duration_s < 5
 
 
-def test_pt_files_for_ego4d_users_and_packing(tmp_path, home, weights, videos):
+def test_pt_files_for_ego4d_users_and_packing(tmp_path, weights, videos):
     extract_all(videos, plan_for(tmp_path, weights, format="pt", dtype="float32"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -332,11 +306,11 @@ def test_pt_files_for_ego4d_users_and_packing(tmp_path, home, weights, videos):
     store, _ = pack(tmp_path / "out", tmp_path / "store")
     assert (store.backbone, store.window, store.clock.fps, store.clock.stride) == ("egovlp", 16, 30, 16)
     extract_all({"v0": videos["v0"]}, plan_for(tmp_path, weights, format="pt", dtype="float32", spacing_s=1.0))
-    with pytest.raises(InputError, match="a store has one clock"):
+    with pytest.raises(InputError, match="--stride"):
         pack(tmp_path / "out", tmp_path / "store2")
 
 
-def test_features_bring_their_own_clock(tmp_path, home, weights, videos):
+def test_features_bring_their_own_clock(tmp_path, weights, videos):
     extract_all(videos, plan_for(tmp_path, weights))
     video = load("raw").read(tmp_path / "out" / "v2.safetensors")
     assert video.clock.spacing_s == pytest.approx(16 / 30)
@@ -351,15 +325,15 @@ def test_names_of_videos(tmp_path):
         (tmp_path / name).write_bytes(b"")
     assert set(find_videos([tmp_path / "a"])) == {"x", "b/y"}
     assert set(find_videos([tmp_path])) == {"a/x", "a/b/y", "c/x"}
-    with pytest.raises(InputError, match="would both be named x"):
+    with pytest.raises(InputError, match=r"x\.mp4"):
         find_videos([tmp_path / "a" / "x.mp4", tmp_path / "c" / "x.mp4"])
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="no videos"):
+    with pytest.raises(InputError, match="none"):
         find_videos([tmp_path / "none"])
-    with pytest.raises(InputError, match="at least one file or folder of videos"):
+    with pytest.raises(InputError):
         find_videos([])
     (tmp_path / "a" / "x.avi").write_bytes(b"")
-    with pytest.raises(InputError, match="would both be named"):
+    with pytest.raises(InputError, match=r"x\.avi"):
         find_videos([tmp_path / "a"])
 
 
@@ -375,7 +349,7 @@ def test_patterns_name_files_from_where_they_begin(tmp_path):
     assert set(find_videos([tmp_path / "z[1].mp4"])) == {"z[1]"}  # a file of this name
     assert set(find_videos([tmp_path / "a", tmp_path / "a" / "*.mp4"])) == {"x"}  # each file once
     assert set(find_videos([tmp_path / "*" / ".." / "a" / "x.mp4"])) == {"x"}
-    with pytest.raises(InputError, match="no videos"):
+    with pytest.raises(InputError, match="mkv"):
         find_videos([tmp_path / "*.mkv"])
 
 
@@ -393,58 +367,41 @@ def test_chapters_are_one_video(tmp_path, make):
     assert "size or frame rate differ" in lines[1]
 
 
-def test_other_peoples_files_are_left_alone(tmp_path, home, weights, videos):
+def test_other_peoples_files_are_left_alone(tmp_path, weights, videos):
     """The output folder may be the one of the videos, with annotations beside them."""
     (tmp_path / "v0.json").write_text('{"my": "annotations"}')
     torch.save(torch.zeros(1), tmp_path / "v1.pt")
-    plan = ExtractionPlan("egovlp", tmp_path, weights=weights, num_frames=4, device="cpu", format="pt", dtype="float32")
-    first, second, _ = extract_all(videos, plan)
+    first, second, _ = extract_all(videos, plan_for(tmp_path, weights, "", format="pt", dtype="float32"))
     assert first.status == "done"
     assert (tmp_path / "v0.json").read_text() == '{"my": "annotations"}'
     assert second.status == "failed"
-    assert "hiero extract did not write it" in second.message
+    assert "v1.pt" in second.message
     (tmp_path / "._v0.mp4").write_bytes(b"a shadow that some systems leave")
     assert not any("._" in name for name in find_videos([tmp_path]))
 
 
-def test_what_a_network_does_to_one_video_is_its_own(tmp_path, home, weights, videos, monkeypatch):
-    original = LoadedBackbones.run_frames
-    num_calls = [0]
-
-    def run(self, batch):
-        num_calls[0] += 1
-        if num_calls[0] == 1:
-            raise RuntimeError("out of memory")
-        return original(self, batch)
-
-    monkeypatch.setattr(LoadedBackbones, "run_frames", run)
+def test_what_a_network_does_to_one_video_is_its_own(tmp_path, weights, videos, monkeypatch):
+    count_calls(monkeypatch, fail_first=True)
     results = extract_all(videos, plan_for(tmp_path, weights))
     assert [result.status for result in results] == ["failed", "done", "done"]
     assert "RuntimeError: out of memory" in results[0].message
 
 
-def test_mistakes_of_the_command_are_said_once(tmp_path, home, weights, videos):
+def test_mistakes_of_the_command_end_it_before_a_video_is_read(tmp_path, weights, videos):
     torch.save({"a": torch.zeros(1)}, tmp_path / "no.pth")
-    with pytest.raises(InputError, match="not EgoVLP's visual tower"):
-        extract_all(videos, plan_for(tmp_path, tmp_path / "no.pth"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="the folder cannot be created"):
-        extract_all(videos, ExtractionPlan("egovlp", tmp_path / "file", weights=weights))
-    with pytest.raises(InputError, match="batch-size must be at least 1"):
-        plan_for(tmp_path, weights, batch_size=0)
-    with pytest.raises(InputError, match="--weights needs a video backbone"):
-        ExtractionPlan("i3d-k400", tmp_path, weights=weights)
-    with pytest.raises(InputError, match="video backbones run in float32 on cpu"):
-        extract_all(videos, plan_for(tmp_path, weights, precision="bfloat16"))
-
-
-def test_windows_that_overlap_in_the_real_tower(tmp_path, home, weights, videos):
-    (result, *_) = extract_all(videos, plan_for(tmp_path, weights, window=32))
-    assert (result.status, result.num_segments) == ("done", 4)
+    for plan, fact in (
+        (plan_for(tmp_path, tmp_path / "no.pth"), r"no\.pth"),
+        (plan_for(tmp_path, weights, out="file"), "file"),
+        (plan_for(tmp_path, weights, precision="bfloat16"), "--precision"),
+        (ExtractionPlan("egovlp", tmp_path / "out"), "hiero models get egovlp --source FILE"),
+    ):
+        with pytest.raises(InputError, match=fact):
+            extract_all(videos, plan)
 
 
 @pytest.mark.slow
-def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos, monkeypatch):
+def test_values_that_are_not_finite_are_not_kept(tmp_path, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
     original = LoadedBackbones.run_frames
     monkeypatch.setattr(
@@ -457,37 +414,36 @@ def test_values_that_are_not_finite_are_not_kept(tmp_path, home, weights, videos
     assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
 
 
-def test_features_of_another_backbone_are_refused(tmp_path, home, weights, videos):
+def test_features_of_another_backbone_are_refused(tmp_path, weights, videos):
     extract_all(videos, plan_for(tmp_path, weights))
     file = tmp_path / "out" / "v0.safetensors"
     sidecar = tmp_path / "out" / "v0.safetensors.json"
     sidecar.write_text(sidecar.read_text().replace('"egovlp"', '"lavila-l"'))
-    with pytest.raises(InputError, match=r"has features of lavila-l, .* those of egovlp; use --model lavila-l"):
+    with pytest.raises(InputError, match="lavila-l"):
         load("egovlp").read(file)
     assert load("raw").read(file).nodes.shape == (4, 16)
 
 
-def test_settings_that_make_no_sense(tmp_path):
-    for options, message in (
-        ({"spacing_s": 0}, "positive number of seconds"),
-        ({"clock": "frames", "spacing_s": 1.0}, "cannot be combined with --spacing"),
-        ({"window": 20}, "multiple of 16"),
-    ):
-        with pytest.raises(InputError, match=message):
-            ExtractionPlan("egovlp", tmp_path, **options)
-    with pytest.raises(InputError, match="clock frames needs a video backbone"):
-        ExtractionPlan("i3d-k400", tmp_path, "frames")
-    with pytest.raises(InputError, match="unknown backbone resnet"):
-        ExtractionPlan("resnet", tmp_path)
-    with pytest.raises(InputError, match="a video backbone cannot be combined"):
+@pytest.mark.parametrize(
+    ("backbone", "options", "option"),
+    [
+        ("egovlp", {"spacing_s": 0}, "--spacing"),
+        ("egovlp", {"clock": "frames", "spacing_s": 1.0}, "--clock"),
+        ("egovlp", {"window": 20}, "--window"),
+        ("egovlp", {"batch_size": 0}, "--batch-size"),
+        ("i3d-k400", {"clock": "frames"}, "--clock"),
+        ("i3d-k400", {"weights": "a.pth"}, "--weights"),
+        ("resnet", {}, "resnet"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path, backbone, options, option):
+    with pytest.raises(InputError, match=option):
+        ExtractionPlan(backbone, tmp_path, **options)
+
+
+def test_a_video_backbone_is_not_combined_with_others():
+    with pytest.raises(InputError, match="egovlp, i3d-k400"):
         LoadedBackbones.load([find_backbone("egovlp"), find_backbone("i3d-k400")])
-
-
-def test_missing_weights_are_said_first(tmp_path, home, videos):
-    with pytest.raises(InputError, match="run: hiero models get egovlp --source FILE"):
-        extract_all(videos, ExtractionPlan("egovlp", tmp_path / "out"))
-    with pytest.raises(InputError, match=r"download egovlp\.pth from (https://)?github\.com/showlab/EgoVLP"):
-        registry.get("egovlp")
 
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hiero-video[ray]'")
@@ -507,7 +463,7 @@ def cluster(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, home, weights, cluster):
+def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, weights, cluster):
     """Nothing is lost, nothing is made twice: the video of a killed worker goes to another one, and a video
     that kills every worker fails after some attempts without taking others along.
     """
@@ -540,7 +496,7 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, home, weights, clus
     assert "v2" in results[2].message
     assert sorted(ended) == sorted(videos)  # each ended once
     assert not list((tmp_path / "out").glob(".*"))
-    local = ExtractionPlan("egovlp", tmp_path / "local", weights=weights, num_frames=4, device="cpu")
+    local = plan_for(tmp_path, weights, out="local")
     good = {name: path for name, path in videos.items() if statuses[name] == "done"}
     extract_all(good, local)
     for name in good:
@@ -557,26 +513,15 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, home, weights, clus
     assert modified == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
 
 
-def test_no_cluster_there(tmp_path, weights, videos, home):
-    with pytest.raises(InputError, match="no Ray cluster at 127"):
+def test_no_cluster_there(tmp_path, weights, videos):
+    with pytest.raises(InputError, match=r"127\.0\.0\.1"):
         ray_cluster.extract_on_cluster(videos, plan_for(tmp_path, weights), address="127.0.0.1:1")
 
 
-def test_the_report_as_json(tmp_path, home, weights, videos, capsys):
+def test_the_report_as_json(tmp_path, weights, videos, capsys):
+    options = ["--backbone", "egovlp", "--weights", str(weights), "--json"]
     with pytest.raises(SystemExit) as ended:
-        app(
-            [
-                "extract",
-                str(videos["v0"]),
-                "-o",
-                str(tmp_path / "out"),
-                "--backbone",
-                "egovlp",
-                "--weights",
-                str(weights),
-                "--json",
-            ]
-        )
+        app(["extract", str(videos["v0"]), "-o", str(tmp_path / "out"), *options])
     assert ended.value.code == 0
     report = json.loads(capsys.readouterr().out)
     check_schema(report, "extract")

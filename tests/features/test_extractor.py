@@ -17,7 +17,7 @@ from hiero.errors import InputError
 from hiero.features import extractor
 from hiero.features.extractor import ExtractionOptions, choose_precision, extract_features
 from hiero.features.video_features import VideoFeatures
-from hiero.networks.registry import Backbone, find_backbone
+from hiero.networks.registry import Backbone
 
 
 class Brightness(nn.Module):
@@ -60,8 +60,8 @@ def test_rows_follow_the_seconds(make, brightness):
     np.testing.assert_allclose(source.thumbnail_times, [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], atol=0.3)
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0, 1.4, 2.6, 7.0])
-def test_any_length(make, brightness, seconds):
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 2.6])
+def test_a_video_of_any_length_has_a_row_for_each_second(make, brightness, seconds):
     path = make("v.mp4", [100] * max(1, round(10 * seconds)))
     source = extract_features(path, [MOTION, PICTURE])
     assert source.num_segments == max(1, round(source.duration_s))
@@ -84,10 +84,8 @@ def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
 
 def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
-    single, batched = (
-        extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=1)),
-        extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=4)),
-    )
+    options = (ExtractionOptions(batch_size=size) for size in (1, 4))
+    single, batched = (extract_features(path, [MOTION, PICTURE], each) for each in options)
     for name in single.features:
         np.testing.assert_allclose(single.features[name], batched.features[name], rtol=1e-5)
     assert single.thumbnails == batched.thumbnails
@@ -115,18 +113,20 @@ def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
     assert resumed.duration_s == expected.duration_s
 
 
-def test_a_damaged_partial_is_begun_again(make, brightness, tmp_path):
-    path = make("v.mp4", [50] * 60)
+def test_a_damaged_partial_result_is_ignored(make, brightness, tmp_path):
     (tmp_path / "partial").write_bytes(b"rubbish")
-    assert extract_features(path, [PICTURE], partial=tmp_path / "partial").num_segments == 6
-    with pytest.raises(InputError, match="batch_size must be at least 1"):
-        extract_features(path, [PICTURE], ExtractionOptions(batch_size=0))
+    assert extract_features(make("v.mp4", [50] * 60), [PICTURE], partial=tmp_path / "partial").num_segments == 6
+
+
+def test_a_batch_size_below_1_is_refused():
+    with pytest.raises(InputError, match="batch_size"):
+        ExtractionOptions(batch_size=0)
 
 
 def test_errors_come_out_and_no_thread_stays(make, brightness, tmp_path):
     (tmp_path / "no.mp4").write_bytes(b"not a video")
     before = threading.active_count()
-    with pytest.raises(InputError, match="not a video"):
+    with pytest.raises(InputError, match=r"no\.mp4"):
         extract_features(tmp_path / "no.mp4", [PICTURE])
 
     def fail(_):
@@ -179,25 +179,14 @@ def test_the_picture_of_a_step_is_the_sharpest_near_its_middle():
     assert VideoFeatures({"x": np.zeros((1, 1))}, 1.0, 1.0).thumbnail_of(0.0, 1.0) is None
 
 
-def test_what_is_saved_is_read_back(make, brightness, tmp_path):
-    source = extract_features(make("v.mp4", [50] * 35), [MOTION, PICTURE])
-    source.save(tmp_path / "f.safetensors")
+@pytest.mark.parametrize("thumbnails", [{}, {0.5: b"one", 1.5: b"second"}])
+def test_saved_features_are_read_back(tmp_path, thumbnails):
+    saved = VideoFeatures({"x": np.eye(3)}, 2.9, 1.0, list(thumbnails), list(thumbnails.values()))
+    saved.save(tmp_path / "f.safetensors")
     loaded = VideoFeatures.load(tmp_path / "f.safetensors")
-    assert loaded.thumbnails == source.thumbnails
-    assert loaded.thumbnail_times == source.thumbnail_times
-    assert (loaded.duration_s, loaded.spacing_s) == (source.duration_s, source.spacing_s)
-    for name in source.features:
-        np.testing.assert_array_equal(loaded.features[name], source.features[name])
-    image = Image.open(io.BytesIO(loaded.thumbnail_at(2.0)))
-    assert image.width >= 320
-    assert VideoFeatures({"x": np.zeros((1, 1))}, 1.0, 1.0).thumbnail_at(0.0) is None
-
-
-def test_unknown_backbones_and_precision():
-    with pytest.raises(InputError, match="i3d-k400"):
-        find_backbone("resnet")
-    assert choose_precision(torch.device("cpu")) in (torch.float16, torch.bfloat16, torch.float32)
-    assert choose_precision(torch.device("meta")) is torch.float32
+    np.testing.assert_array_equal(loaded.features.pop("x"), saved.features.pop("x"))
+    assert loaded == saved
+    assert loaded.thumbnail_at(2.0) == thumbnails.get(1.5)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +206,7 @@ def test_the_fastest_precision_of_a_cpu_is_chosen(monkeypatch, half, brain, expe
 
 
 def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
+    assert choose_precision(torch.device("meta")) is torch.float32
     expected = choose_precision(torch.device("cpu"))
     monkeypatch.setattr(torch.nn.functional, "conv2d", None)
     assert choose_precision(torch.device("cpu")) is expected
@@ -232,8 +222,8 @@ def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
         ("cuda:1", 32, 24, 20, "", True, (32, None)),  # the cores are faster
         ("cuda:1", 4, 4, 4, "", True, (4, None)),  # no memory to spare
         ("cuda:1", 4, 140, 1, "", True, (4, None)),  # others have it
-        ("cuda:1", 16, 140, 130, "0", True, (16, None)),
-        ("cuda:1", 16, 140, 130, "", False, (16, None)),
+        ("cuda:1", 16, 140, 130, "0", True, (16, None)),  # turned off
+        ("cuda:1", 16, 140, 130, "", False, (16, None)),  # not installed
     ],
 )
 def test_who_decodes(monkeypatch, device, num_cores, gib, free_gib, setting, is_built, expected):

@@ -43,28 +43,26 @@ FORMATS = [".pt", ".npy", ".npz", ".safetensors"]
 
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
-def test_every_format(tmp_path, suffix, dtype):
+def test_features_of_every_format_become_float32(tmp_path, suffix, dtype):
     x = torch.randn(7, 4).to(dtype)
     features = read_features(write(tmp_path / f"v{suffix}", x), width=4)
     assert features.dtype == torch.float32
     assert features.equal(x.float())
 
 
-def test_legacy_torch_files_and_ego4d_shapes(tmp_path):
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"features": x}])
+def test_legacy_torch_files_and_shapes_of_ego4d_are_read(tmp_path, is_new, wrap):
     x = torch.randn(7, 1, 4)
-    torch.save(x, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert read_features(tmp_path / "old.pt").equal(x[:, 0])
-    torch.save({"features": x}, tmp_path / "dict.pt")
-    assert read_features(tmp_path / "dict.pt").equal(x[:, 0])
+    torch.save(wrap(x), tmp_path / "v.pt", _use_new_zipfile_serialization=is_new)
+    assert read_features(tmp_path / "v.pt").equal(x[:, 0])
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_truncated_files(tmp_path, suffix):
+@pytest.mark.parametrize("num_bytes", [-500, 0])
+def test_a_file_that_was_cut_is_named(tmp_path, suffix, num_bytes):
     path = write(tmp_path / f"v{suffix}", torch.randn(64, 32))
-    path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(InputError, match=f"v{suffix}"):
-        read_features(path)
-    path.write_bytes(b"")
+    path.write_bytes(path.read_bytes()[:num_bytes])
     with pytest.raises(InputError, match=f"v{suffix}"):
         read_features(path)
 
@@ -72,40 +70,37 @@ def test_truncated_files(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (torch.zeros(3), r"expected features of shape \(T, D\), found \(3,\)"),
-        (torch.zeros(0, 4), "expected features of shape"),
-        (torch.zeros(2, 3, 4), "expected features of shape"),
-        (torch.zeros(5, 3), "features are 3 wide, expected 4"),
-        (torch.ones(5, 4, dtype=torch.bool), "expected numbers"),
-        (
-            torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]),
-            "NaN or infinite values in 2 of 7 segments, first at 5",
-        ),
+        (torch.zeros(3), r"\(3,\)"),
+        (torch.zeros(0, 4), r"\(0, 4\)"),
+        (torch.zeros(2, 3, 4), r"\(2, 3, 4\)"),
+        (torch.zeros(5, 3), "3 wide, expected 4"),
+        (torch.ones(5, 4, dtype=torch.bool), "bool"),
+        (torch.cat([torch.zeros(5, 4), torch.full((2, 4), torch.nan)]), "NaN .* 2 of 7 segments, first at 5"),
+        (torch.cat([torch.zeros(3, 4), torch.full((1, 4), -1e30)]), "1 of 4 segments, first at 3"),
+        ("words", "str"),
+        ({"a": torch.zeros(1, 2), "b": torch.zeros(1, 2)}, r"2 \(a, b\)"),
     ],
 )
-def test_bad_contents(tmp_path, x, message):
+def test_contents_that_are_not_features_are_refused(tmp_path, x, message):
+    torch.save(x, tmp_path / "v.pt")
     with pytest.raises(InputError, match=message):
-        read_features(write(tmp_path / "v.pt", x), width=4)
+        read_features(tmp_path / "v.pt", width=4)
 
 
-def test_other_mistakes(tmp_path):
-    save_file({"a": torch.zeros(1, 2), "b": torch.zeros(1, 2)}, tmp_path / "two.safetensors")
-    with pytest.raises(InputError, match=r"expected one tensor, found 2 \(a, b\)"):
-        read_features(tmp_path / "two.safetensors")
+@pytest.mark.parametrize(
+    ("name", "content"), [("evil.pt", pickle.dumps(print)), ("v.mp4", b""), ("v.npy", b"\x93NUMPY"), ("gone.pt", None)]
+)
+def test_other_files_are_refused(tmp_path, name, content):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        read_features(tmp_path / name)
+
+
+def test_pickled_objects_in_an_array_are_not_loaded(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="not plain numbers"):
+    with pytest.raises(InputError, match=r"objects\.npy"):
         read_features(tmp_path / "objects.npy")
-    (tmp_path / "evil.pt").write_bytes(pickle.dumps(print))
-    with pytest.raises(InputError, match="holds only data"):
-        read_features(tmp_path / "evil.pt")
-    torch.save("words", tmp_path / "words.pt")
-    with pytest.raises(InputError, match="expected a tensor, found str"):
-        read_features(tmp_path / "words.pt")
-    (tmp_path / "v.mp4").touch()
-    with pytest.raises(InputError, match="unknown kind of feature file"):
-        read_features(tmp_path / "v.mp4")
-    with pytest.raises(InputError, match="no such file"):
-        read_features(tmp_path / "missing.pt")
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
@@ -116,13 +111,6 @@ def test_numbers_that_numpy_does_not_know(tmp_path, dtype):
     assert read_features(tmp_path / "v.safetensors").equal(x.float())
 
 
-def test_values_that_would_overflow_in_the_network(tmp_path):
-    x = torch.zeros(5, 4)
-    x[3] = -1e30
-    with pytest.raises(InputError, match=r"v\.pt: values above 1e\+15 in 1 of 5 segments, first at 3"):
-        read_features(write(tmp_path / "v.pt", x))
-
-
 # Sizes, which are read before contents
 
 
@@ -131,23 +119,18 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_unread(tmp_path, monkey
     assert read_feature_array(tmp_path / "bomb.npz").shape == (3000, 1000)
     monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 20 * 10**6)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(InputError, match=r"bomb\.npz: its content would take 0\.0 GiB of memory; 0\.0 GiB are free"):
+    with pytest.raises(InputError, match=r"bomb\.npz"):
         read_feature_array(tmp_path / "bomb.npz")
 
 
 @pytest.mark.slow
 def test_an_archive_that_shrinks_as_no_features_do_is_refused_unread(tmp_path, monkeypatch):
     """However much memory is free: a small file must not take gigabytes of it."""
-    megabyte = bytes(2**20)
-    with (
-        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("features.npy", "w") as member,
-    ):
-        for _ in range(257):
-            member.write(megabyte)
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("features.npy", bytes(257 * 2**20))
     monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 2**40)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(InputError, match=r"bomb\.npz: 0\.2 MiB unpack to 0\.3 GiB, which features never do"):
+    with pytest.raises(InputError, match=r"bomb\.npz.*0\.3 GiB"):
         read_feature_array(tmp_path / "bomb.npz")
 
 
@@ -155,7 +138,7 @@ def test_an_archive_that_shrinks_as_no_features_do_is_refused_unread(tmp_path, m
 def test_more_than_any_video_has_is_refused(tmp_path, monkeypatch, suffix):
     path = write(tmp_path / f"v{suffix}", torch.zeros(50, 4))
     monkeypatch.setattr("hiero.features.files.MAX_FEATURE_BYTES", 799)
-    with pytest.raises(InputError, match="of memory; the limit is"):
+    with pytest.raises(InputError, match=f"v{suffix}"):
         read_feature_array(path)
 
 
@@ -164,7 +147,7 @@ def test_many_views_of_one_tensor_take_its_memory_once(tmp_path):
     tracked = torch.zeros(1, 250_000, dtype=torch.float16)
     torch.save({f"x{i}": tracked for i in range(1000)}, tmp_path / "views.pt")
     assert len({tensor.data_ptr() for tensor in read_torch(tmp_path / "views.pt").values()}) == 1
-    with pytest.raises(InputError, match=r"expected one tensor, found 1000"):
+    with pytest.raises(InputError, match="1000"):
         read_features(tmp_path / "views.pt")
 
 
@@ -213,43 +196,21 @@ def test_feature_files_are_found_whatever_the_case_of_their_suffix(tmp_path):
 
 
 def write_sidecar(path, features, **changes):
-    values = Sidecar(
-        "i3d-k400",
-        "w",
-        "s",
-        features.shape[1],
-        30.0,
-        16.0,
-        32.0,
-        16,
-        "float32",
-        len(features),
-        4.0,
-        "v.mp4",
-        "0",
-        rows_key(features),
-    )
+    num_rows, width = features.shape
+    times = (30.0, 16.0, 32.0, 16)
+    values = Sidecar("i3d-k400", "w", "s", width, *times, "float32", num_rows, 4.0, "v.mp4", "0", rows_key(features))
     sidecar_path(path).write_text(json.dumps(asdict(values) | changes))
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_segments": 60}, r"it describes rows \(60, 4\), the file has \(7, 4\)"),
-        ({"width": 5}, r"it describes rows \(7, 5\), the file has \(7, 4\)"),
-        ({"rows": "f" * 32}, "the values differ"),
-    ],
-)
-def test_a_sidecar_of_other_features_is_not_believed(tmp_path, suffix, changes, message):
+@pytest.mark.parametrize("changes", [{"num_segments": 60}, {"width": 5}, {"rows": "f" * 32}])
+def test_a_sidecar_of_other_features_is_refused(tmp_path, suffix, changes):
     path, x = tmp_path / f"v{suffix}", torch.randn(7, 4)
     write(path, x)
     write_sidecar(path, x.numpy())
     assert read_feature_array(path).shape == (7, 4)
     write_sidecar(path, x.numpy(), **changes)
-    with pytest.raises(
-        InputError, match=rf"v{suffix}: v{suffix}\.json belongs to other features \({message}\); extract"
-    ):
+    with pytest.raises(InputError, match=rf"v{suffix}\.json"):
         read_feature_array(path)
 
 
@@ -268,12 +229,9 @@ def test_a_sidecar_whose_times_contradict_each_other_is_refused(tmp_path, lie):
         ("duration_s", 10**400),
         ("fps", 1e-300),
         ("fps", float("nan")),
-        ("fps", -30.0),
         ("fps", "30"),
-        ("stride", 0),
         ("stride", 1e300),
         ("window", True),
-        ("duration_s", float("inf")),
         ("num_segments", -1),
         ("width", 4.0),
         ("backbone", 3),
@@ -285,7 +243,7 @@ def test_impossible_values_of_a_sidecar(tmp_path, field, value):
     write(path, x)
     write_sidecar(path, x.numpy(), **{field: value})
     for read in (read_sidecar, read_feature_array):
-        with pytest.raises(InputError, match=rf"v\.pt\.json: {field} cannot be .*; remove this file"):
+        with pytest.raises(InputError, match=rf"v\.pt\.json: {field}"):
             read(path)
 
 

@@ -14,7 +14,8 @@ import pytest
 from hiero.errors import InputError
 from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
 from hiero.formats.subtitles import chapters
-from hiero.types import Hierarchy, Step, Utterance, VideoFile, is_control, link_levels
+from hiero.formatting import is_control
+from hiero.types import Hierarchy, Step, Utterance, VideoFile, link_levels
 from tests.films import import_av
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'

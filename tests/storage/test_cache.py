@@ -47,16 +47,14 @@ def test_a_known_key_is_not_computed_again(old_file, monkeypatch):
     assert content_key(old_file) == key
 
 
-def test_a_small_file_is_hashed_sooner_than_a_key_is_written(old_file, monkeypatch):
+def test_the_key_of_a_small_file_is_not_cached(old_file, monkeypatch):
     monkeypatch.setattr(cache, "MIN_CACHED_BYTES", 2**22)
     assert content_key(old_file) == sha256(old_file)
     assert not cache_folder("known").exists()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\xff\xfe\x00", b"0123", b"x" * 32, b"0" * 33, "é".encode() * 32, b"\x00" * 10_000]
-)
-def test_any_known_key_that_is_none_is_computed_again(old_file, content):
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"x" * 32, b"0" * 33, "é".encode() * 32])
+def test_a_damaged_cached_key_is_computed_again(old_file, content):
     key = content_key(old_file)
     (known,) = cache_folder("known").iterdir()
     known.write_bytes(content)
@@ -109,7 +107,7 @@ def test_two_contents_in_one_tick_of_the_clock(tmp_path):
         assert content_key(path) == sha256(path)
 
 
-@pytest.mark.parametrize("error", [KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError])
+@pytest.mark.parametrize("error", [KeyError, InputError, RuntimeError])
 def test_a_malformed_file_is_removed(tmp_path, error):
     file = tmp_path / "cached"
     file.write_bytes(b"anything")
@@ -122,27 +120,24 @@ def test_a_malformed_file_is_removed(tmp_path, error):
     assert read_cached(file, read) is None
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many open files"), MemoryError(), KeyboardInterrupt()])
-def test_a_file_that_could_not_be_read_is_kept(tmp_path, error):
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+def run_out_of_files(_):
+    try:
+        raise OSError(errno.EMFILE, "too many open files")
+    except OSError:
+        raise InputError("cannot be read") from None
+
+
+@pytest.mark.parametrize("read", [run_out_of_files, interrupt, lambda _: check_fits(2**60, "its content")])
+def test_a_file_that_could_not_be_read_is_kept(tmp_path, read):
     file = tmp_path / "cached"
     file.write_bytes(b"valid")
-
-    def read(_):
-        try:
-            raise error
-        except Exception:
-            raise InputError("cannot be read") from None
-
     with suppress(KeyboardInterrupt):
         assert read_cached(file, read) is None
     assert file.read_bytes() == b"valid"
-
-
-def test_a_file_that_does_not_fit_into_memory_is_kept(tmp_path):
-    file = tmp_path / "cached"
-    file.write_bytes(b"valid")
-    assert read_cached(file, lambda _: check_fits(2**60, "its content")) is None
-    assert file.exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_NOFILE")
@@ -211,15 +206,13 @@ def test_the_size_of_the_cache_is_not_checked_at_every_store(monkeypatch):
     assert old.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "num_bytes"), [("", 20e9), ("5GB", 5e9), ("500 mb", 5e8), ("1.5G", 1.5e9), ("123", 123), ("0", 0)]
-)
+@pytest.mark.parametrize(("text", "num_bytes"), [("", 20e9), ("500 mb", 5e8), ("1.5G", 1.5e9), ("123", 123), ("0", 0)])
 def test_sizes_of_the_cache(monkeypatch, text, num_bytes):
     monkeypatch.setenv("HIERO_CACHE_MAX", text)
     assert cache_limit() == num_bytes
 
 
-@pytest.mark.parametrize("text", ["lots", "-1", "5 GB of space", "GB", "nan", "1e9"])
+@pytest.mark.parametrize("text", ["-1", "5 GB of space", "GB", "nan", "1e9"])
 def test_a_size_that_is_none_is_an_error(monkeypatch, text):
     monkeypatch.setenv("HIERO_CACHE_MAX", text)
     with pytest.raises(InputError, match="HIERO_CACHE_MAX"):

@@ -13,8 +13,9 @@ from hiero.evaluation import goalstep
 from hiero.evaluation.cases import find_members, length_warning, part_segments
 from hiero.features.files import features_by_name, read_feature_array
 from hiero.formats.annotations import AnnotatedVideo, read_annotations
+from hiero.formatting import format_count
 from hiero.storage.files import read_json
-from hiero.types import AnnotatedStep, Clock, format_count
+from hiero.types import AnnotatedStep, Clock
 
 NUM_CHECKED_CLIPS = 50  # number of clips whose length is compared with the annotations
 CACHE_BYTES = 2**30  # features kept in memory

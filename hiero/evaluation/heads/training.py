@@ -24,11 +24,11 @@ from hiero.evaluation.heads.scoring import predict_detections, predict_spans
 from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
 from hiero.evaluation.heads.vslnet import VSLNet
 from hiero.evaluation.metrics import grounding_recall, match_detections, mean_average_precision
+from hiero.formatting import format_count
 from hiero.storage.files import save_tensors, write_text
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import RunOptions, TrainingLoop, apply_settings, start_run
 from hiero.training.step import TrainStep
-from hiero.types import format_count
 
 NUM_STANDARDISED = 200  # approximate number of clips used for the mean and scale of the inputs
 NUM_FINGERPRINTED = 16  # approximate number of clips whose features identify the data
