@@ -11,15 +11,7 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import moment_cells, print_moments, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists
-from hiero.cli.options import (
-    Join,
-    Json,
-    NumResults,
-    Repeated,
-    VideoOptions,
-    announce_edits,
-    check_at_least,
-)
+from hiero.cli.options import Join, Json, NumResults, Repeated, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 

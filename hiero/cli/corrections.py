@@ -113,11 +113,7 @@ def _duration(video: Path, hz: float | None) -> float | None:
 
 
 def adapt(
-    *what: str,
-    out: Out,
-    annotations: Path | None = None,
-    join: Join = None,
-    options: VideoOptions = VideoOptions(),
+    *what: str, out: Out, annotations: Path | None = None, join: Join = None, options: VideoOptions = VideoOptions()
 ) -> None:
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 import hiero
-from hiero.cli.console import log, progress_bar
-from hiero.cli.options import OPTIONS, Device, FeatureRate, ReportOptions, check_at_least, parse_hz, parse_names
+from hiero.cli.console import echo, log, plain_table, print_json, progress_bar, results_console
+from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
@@ -20,9 +22,13 @@ from hiero.types import Clock, format_count
 if TYPE_CHECKING:
     from hiero.evaluation.cases import Case
     from hiero.evaluation.protocols import Protocol
+    from hiero.evaluation.results import Report, Table
 
 NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
 MIN_RUN_NODES = 5  # shorter runs of a thread count as background in Goal-Step
+MAX_MISSING = 3  # number of videos without features that are named
+# Widths in characters: a table in a file or pipe, the column of methods, a score with its interval.
+FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
 
 ProtocolName = Annotated[
     Literal["corrected", "release"],
@@ -35,6 +41,53 @@ Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
 GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
 
 app = App(name="eval", help="Score a model on your own videos or on benchmarks of the paper.", group_parameters=OPTIONS)
+
+
+@Parameter(name="*", group=Group("Report options", sort_key=12))
+@dataclass(frozen=True)
+class ReportOptions:
+    """Output of a benchmark."""
+
+    json_: Json = False
+    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
+
+    def output(self, report: Report, num_tables: int | None = None) -> None:
+        """Write and print a report; at most `num_tables` tables are printed."""
+        report.command = shlex.join(["hiero", *sys.argv[1:]])
+        if self.out is not None:
+            report.save(self.out)
+            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
+        if self.json_:
+            print_json(report.to_dict())
+            return
+        log_missing(report.missing)
+        for table in report.tables[:num_tables]:
+            print_table(table)
+        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        echo(report.command)
+
+
+def log_missing(videos: list[str]) -> None:
+    """Name some of the videos without features, if there are any."""
+    if videos:
+        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
+
+
+def print_table(table: Table) -> None:
+    """Print a table of results, with intervals if the terminal is wide enough."""
+    from hiero.evaluation.results import format_cell
+
+    console = results_console(file_width=FILE_WIDTH)
+    console.print(f"\n{table.title}", style="bold")
+    drawn = plain_table("", *table.columns, right=table.columns)
+    is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
+    for row in table.rows:
+        drawn.add_row(row.method, *(format_cell(row, name, intervals=is_wide) for name in table.columns))
+    console.print(drawn)
+    if not is_wide and any(row.intervals for row in table.rows):
+        console.print("A wider terminal, or --json, also shows intervals.", style="dim")
+    for note in table.notes:
+        console.print(note)
 
 
 @Parameter(name="*")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import OPTIONS, Device, Out, ReportOptions, Settings, log_missing
-from hiero.cli.training_display import TrainDisplay
+from hiero.cli.evaluation import ReportOptions, log_missing
+from hiero.cli.options import OPTIONS, Device, Out, Settings
+from hiero.cli.training import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.storage.files import read_lines

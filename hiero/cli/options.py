@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 import hiero
-from hiero.cli.console import CollectionBars, echo, log, print_json, print_table, reading_bars
+from hiero.cli.console import CollectionBars, log, reading_bars
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.evaluation.results import Report
     from hiero.media.source import VideoSource
 
 OPTIONS = Group("Options", sort_key=10)
-MAX_MISSING = 3  # number of videos without features that are named
 
 # `negative=""` means that there is no --no-FLAG, or no --empty-LIST.
 Flag = Annotated[bool, Parameter(negative="")]
@@ -79,7 +75,7 @@ class LevelOptions:
         return parse_numbers("-k", self.k)
 
     def read_labels(self) -> list[str] | None:
-        return read_optional_labels(self.labels)
+        return read_labels(self.labels)
 
 
 @Parameter(name="*", group=Group("Video options", sort_key=11))
@@ -174,36 +170,6 @@ class VideoOptions:
             )
 
 
-@Parameter(name="*", group=Group("Report options", sort_key=12))
-@dataclass(frozen=True)
-class ReportOptions:
-    """Output of a benchmark."""
-
-    json_: Json = False
-    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
-
-    def output(self, report: Report, num_tables: int | None = None) -> None:
-        """Write and print a report; at most `num_tables` tables are printed."""
-        report.command = shlex.join(["hiero", *sys.argv[1:]])
-        if self.out is not None:
-            report.save(self.out)
-            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
-        if self.json_:
-            print_json(report.to_dict())
-            return
-        log_missing(report.missing)
-        for table in report.tables[:num_tables]:
-            print_table(table)
-        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
-        echo(report.command)
-
-
-def log_missing(videos: list[str]) -> None:
-    """Name some of the videos without features, if there are any."""
-    if videos:
-        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
-
-
 def announce_edits(video: hiero.Video, unused_because: str = "") -> None:
     """Tell that the steps of a video were corrected, and whether that counts."""
     if video.edits is not None:
@@ -255,14 +221,9 @@ def parse_numbers(option: str, text: str | None, least: int = 1) -> list[int] | 
     return numbers
 
 
-def read_labels(path: Path) -> list[str]:
-    """The labels of a file with one label per line, without empty lines and repetitions."""
-    labels = read_lines(path)
-    if not labels:
+def read_labels(path: Path | None) -> list[str] | None:
+    """`--labels`: the lines of a file, without empty ones and repetitions; None for the built-in labels."""
+    labels = None if path is None else read_lines(path)
+    if labels == []:
         raise InputError(f"{path}: holds no labels; write one label per line")
     return labels
-
-
-def read_optional_labels(path: Path | None) -> list[str] | None:
-    """`--labels`, or None for the built-in labels."""
-    return None if path is None else read_labels(path)

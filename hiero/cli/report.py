@@ -12,7 +12,7 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs
-from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
+from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_labels
 from hiero.errors import InputError
 from hiero.types import Step, format_count
 
@@ -140,7 +140,7 @@ def _read_videos(
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
     from hiero.corpus.folder_report import describe_steps, select_corrected
 
-    vocabulary = read_optional_labels(activities.labels)
+    vocabulary = read_labels(activities.labels)
     run = find_inputs([str(path) for path in paths], options, "report", join)
     if len(run.sources) < 2:
         raise InputError("a report compares videos; give at least two, or a folder")

@@ -32,10 +32,7 @@ SHUTDOWN_S = 20  # time for unfinished requests
 
 
 def run_server(
-    library: Library,
-    settings: ServerSettings,
-    on_ready: Callable[[str], None],
-    watcher: ArrivalWatcher | None = None,
+    library: Library, settings: ServerSettings, on_ready: Callable[[str], None], watcher: ArrivalWatcher | None = None
 ) -> None:
     """Serve until the process is interrupted."""
     with _exit_at_sigterm():

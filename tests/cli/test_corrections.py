@@ -64,15 +64,7 @@ def test_adapt(kitchen, tmp_path, capsys):
     (tmp_path / "steps.json").write_text(
         json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}})
     )
-    run(
-        "adapt",
-        kitchen,
-        "--annotations",
-        tmp_path / "steps.json",
-        "-o",
-        tmp_path / "mine",
-        "--no-cache",
-    )
+    run("adapt", kitchen, "--annotations", tmp_path / "steps.json", "-o", tmp_path / "mine", "--no-cache")
     assert "1 step name, learned from 1 step in 1 of 1 video" in capsys.readouterr().out
     run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
     (answer,) = json.loads(capsys.readouterr().out)["queries"]
