@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Parameter
 
@@ -30,12 +30,15 @@ from hiero.cli.console import (
 )
 from hiero.cli.options import (
     OPTIONS,
+    CorpusAddress,
     Flag,
     Join,
     Json,
     LevelOptions,
     NumResults,
     Repeated,
+    ShowAll,
+    Sources,
     VideoOptions,
     announce_edits,
 )
@@ -71,7 +74,7 @@ class IndexOptions:
 
 
 def index(
-    *videos: str,
+    *videos: Sources,
     to: str,
     levels: LevelOptions = LevelOptions(),
     index_options: IndexOptions = IndexOptions(),
@@ -92,8 +95,6 @@ def index(
 
     Parameters
     ----------
-    videos
-        Videos, feature files, folders, patterns such as '*.mp4', or addresses (https://, s3:// …).
     to
         Corpus: a folder, or an address supported by LanceDB (s3://…).
     """
@@ -209,19 +210,17 @@ class SearchOptions:
         Number of results.
     exact
         Compare with every step, also in a large corpus, instead of using the vector index.
-    all_
-        Also show improbable results.
     """
 
     video: Repeated = None
     level: int | None = None
     num: NumResults = 20
     exact: Flag = False
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False
+    all_: ShowAll = False
 
 
 def search(
-    corpus: str,
+    corpus: CorpusAddress,
     query: str | None = None,
     /,
     *,
@@ -242,8 +241,6 @@ def search(
 
     Parameters
     ----------
-    corpus
-        Corpus created by `hiero index`.
     query
         Description of the steps to find.
     like
@@ -301,14 +298,8 @@ def parse_moment(text: str) -> tuple[str, float]:
 
 
 @app.command(name="list")
-def list_videos(corpus: str, /, *, json_: Json = False) -> None:
-    """List the videos of a corpus.
-
-    Parameters
-    ----------
-    corpus
-        Corpus created by `hiero index`.
-    """
+def list_videos(corpus: CorpusAddress, /, *, json_: Json = False) -> None:
+    """List the videos of a corpus."""
     videos = hiero.Corpus(corpus).videos()
     if json_:
         print_json({"version": 1, "videos": [video.to_dict() for video in videos]})
@@ -321,7 +312,7 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
 
 
 @app.command
-def remove(corpus: str, /, *videos: str) -> None:
+def remove(corpus: CorpusAddress, /, *videos: str) -> None:
     """Remove videos from a corpus. Their files are kept.
 
     **Example**
@@ -330,8 +321,6 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     Parameters
     ----------
-    corpus
-        Corpus created by `hiero index`.
     videos
         Names from `hiero corpus list`.
     """
@@ -341,7 +330,7 @@ def remove(corpus: str, /, *videos: str) -> None:
 
 
 @app.command
-def check(corpus: str, /) -> None:
+def check(corpus: CorpusAddress, /) -> None:
     """Check that a corpus is complete and its files are unchanged. The exit code is 1 if there are problems.
 
     To repair a damaged corpus, delete it and run `hiero index` again. Corrected steps are kept.
@@ -349,11 +338,6 @@ def check(corpus: str, /) -> None:
     **Example**
 
     * `hiero corpus check corpus/`
-
-    Parameters
-    ----------
-    corpus
-        Corpus created by `hiero index`.
     """
     from hiero.corpus.table import DamagedCorpusError
 

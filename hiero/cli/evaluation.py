@@ -20,7 +20,7 @@ from hiero.formats.annotations import AnnotatedVideo
 from hiero.types import Clock, format_count
 
 if TYPE_CHECKING:
-    from hiero.evaluation.cases import Case
+    from hiero.evaluation.cases import Case, TextEmbeddings
     from hiero.evaluation.protocols import Protocol
     from hiero.evaluation.results import Report, Table
 
@@ -39,6 +39,7 @@ NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar
 Model = Annotated[str, Parameter(help="Model name, folder, Hugging Face id, backbone such as egovlp, or `raw`.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
 GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
+Taxonomy = Annotated[Path | None, Parameter(help="Further labels: goalstep_train.json, or one label per line.")]
 
 app = App(name="eval", help="Score a model on your own videos or on benchmarks of the paper.", group_parameters=OPTIONS)
 
@@ -397,7 +398,7 @@ def goalstep_localization(
     annotations: GoalStepFile,
     options: GoalStepOptions,
     report: ReportOptions = ReportOptions(),
-    taxonomy: Path | None = None,
+    taxonomy: Taxonomy = None,
     num_threads: NumThreads = 8,
 ) -> None:
     """Score Goal-Step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
@@ -405,22 +406,15 @@ def goalstep_localization(
     **Example**
 
     * `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
-
-    Parameters
-    ----------
-    taxonomy
-        Further labels: goalstep_train.json, or one label per line.
     """
-    from hiero.evaluation.cases import EvalOptions, TextEmbeddings
-    from hiero.evaluation.goalstep import label_text, read_steps
+    from hiero.evaluation.cases import EvalOptions
+    from hiero.evaluation.goalstep import read_steps
     from hiero.evaluation.grounding import name_raw_rows
     from hiero.evaluation.results import Report
     from hiero.evaluation.tasks import localization_task
 
-    annotated = read_steps(annotations)
-    labels = _read_taxonomy(annotated, taxonomy)
-    engine = options.load_engine()
-    embeddings = TextEmbeddings(engine, labels, label_text)
+    annotated, engine = read_steps(annotations), options.load_engine()
+    labels, embeddings = _read_taxonomy(engine, annotated, taxonomy)
     cases, missing = options.read_cases(engine, annotated)
     eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
@@ -436,7 +430,7 @@ def goalstep_classification(
     options: GoalStepOptions,
     report: ReportOptions = ReportOptions(),
     train: Path | None = None,
-    taxonomy: Path | None = None,
+    taxonomy: Taxonomy = None,
 ) -> None:
     """Score Goal-Step key-step classification with known segments, without training and with a linear probe.
 
@@ -448,17 +442,12 @@ def goalstep_classification(
     ----------
     train
         goalstep_train.json, to train a linear probe on its segments.
-    taxonomy
-        Further labels: goalstep_train.json, or one label per line.
     """
-    from hiero.evaluation.cases import TextEmbeddings
-    from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
+    from hiero.evaluation.goalstep import evaluate_classification, read_steps
     from hiero.evaluation.results import Report
 
-    annotated = read_steps(annotations)
-    labels = _read_taxonomy(annotated, taxonomy, train)
-    engine = options.load_engine()
-    embeddings = TextEmbeddings(engine, labels, label_text)
+    annotated, engine = read_steps(annotations), options.load_engine()
+    labels, embeddings = _read_taxonomy(engine, annotated, taxonomy, train)
     cases, missing = options.read_cases(engine, annotated)
     train_cases = None
     if train is not None:
@@ -468,8 +457,11 @@ def goalstep_classification(
     report.output(Report("goalstep-classification", [table], options.settings(cases), missing))
 
 
-def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:
-    from hiero.evaluation.goalstep import NUM_LABELS, read_taxonomy
+def _read_taxonomy(
+    engine: hiero.Engine, annotated: Sequence[AnnotatedVideo], *files: Path | None
+) -> tuple[list[str], TextEmbeddings]:
+    from hiero.evaluation.cases import TextEmbeddings
+    from hiero.evaluation.goalstep import NUM_LABELS, label_text, read_taxonomy
 
     given = [file for file in files if file is not None]
     labels = read_taxonomy(annotated, given)
@@ -477,4 +469,4 @@ def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> 
         names = ", ".join(map(str, given))
         hint = f"{names} should complete them" if given else "add --taxonomy goalstep_train.json"
         log(f"{len(labels)} labels instead of the paper's {NUM_LABELS}; {hint}")
-    return labels
+    return labels, TextEmbeddings(engine, labels, label_text)

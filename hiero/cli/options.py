@@ -24,6 +24,19 @@ OPTIONS = Group("Options", sort_key=10)
 Flag = Annotated[bool, Parameter(negative="")]
 Repeated = Annotated[list[str] | None, Parameter(negative="")]
 Out = Annotated[Path, Parameter(alias="-o")]
+Sources = Annotated[
+    str,
+    Parameter(
+        help="Videos, feature files (.pt, .npy, .npz, .safetensors), folders, patterns such as '*.mp4', or addresses "
+        "(https://, s3:// and others supported by fsspec)."
+    ),
+]
+CorpusAddress = Annotated[str, Parameter(help="Corpus created by `hiero index`: a folder, or an address (s3://…).")]
+Labels = Annotated[
+    Path | None,
+    Parameter(help="Text file with one label per line. Defaults to a bundled list of everyday phrases."),
+]
+ShowAll = Annotated[bool, Parameter(name="--all", negative="", help="Also show improbable results.")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 NumResults = Annotated[int, Parameter(alias="-n")]
 StoredPrecision = Literal["float16", "float32"]
@@ -59,16 +72,10 @@ Settings = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class LevelOptions:
-    """Levels and labels of the steps.
-
-    Parameters
-    ----------
-    labels
-        Text file with one label per line. Defaults to a bundled list of everyday phrases.
-    """
+    """Levels and labels of the steps."""
 
     k: StepCounts = None
-    labels: Path | None = None
+    labels: Labels = None
 
     @property
     def num_steps(self) -> list[int] | None:

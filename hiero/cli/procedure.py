@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,16 +9,16 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import plain_table, results_console
 from hiero.cli.inputs import find_inputs
-from hiero.cli.options import Join, Json, VideoOptions, announce_edits, read_labels
+from hiero.cli.options import Join, Json, Labels, Sources, VideoOptions, announce_edits, read_labels
 from hiero.cli.steps import FileOptions, write_files
 from hiero.errors import InputError
 from hiero.types import Hierarchy, format_count, format_time, numbered_title
 
 
 def procedure(
-    *videos: str,
+    *videos: Sources,
     k: Annotated[int | None, Parameter(alias="-k", help="Number of steps. Chosen by the length by default.")] = None,
-    labels: Path | None = None,
+    labels: Labels = None,
     files: FileOptions = FileOptions(),
     join: Join = None,
     json_: Json = False,
@@ -31,13 +30,6 @@ def procedure(
 
     * `hiero procedure monday.mp4 tuesday.mp4 wednesday.mp4`
     * `hiero procedure salads/ -k 8 -o out/ --export csv`
-
-    Parameters
-    ----------
-    videos
-        At least two videos, feature files, folders, patterns or addresses.
-    labels
-        Text file with one label per line. Defaults to a bundled list of everyday phrases.
     """
     from hiero.engine.together import steps_together
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import Cells, log, moment_cells, print_moments, results_console
 from hiero.cli.inputs import find_inputs
-from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
+from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, Sources, VideoOptions, announce_edits
 from hiero.errors import InputError
 from hiero.types import Hierarchy, Step, format_count, format_time
 
@@ -55,7 +55,7 @@ class FileOptions:
 
 
 def steps(
-    *videos: str,
+    *videos: Sources,
     method: str = "contiguous",
     levels: LevelOptions = LevelOptions(),
     files: FileOptions = FileOptions(),
@@ -77,9 +77,6 @@ def steps(
 
     Parameters
     ----------
-    videos
-        Videos, feature files (.pt, .npy, .npz, .safetensors), folders, patterns such as '*.mp4', or
-        addresses (https://, s3:// and others supported by fsspec).
     method
         How steps are found: `contiguous` (each step once), `spectral` (the paper's threads, which may
         recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
