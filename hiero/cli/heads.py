@@ -12,7 +12,7 @@ from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log
 from hiero.cli.evaluation import ReportOptions, log_missing
-from hiero.cli.options import OPTIONS, Device, Out, Settings
+from hiero.cli.options import OPTIONS, Device, Out, Settings, parse_frames, parse_hz
 from hiero.cli.training import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
@@ -65,13 +65,8 @@ class ClipOptions:
 
     def clock(self, head_clock: Clock | None = None) -> Clock | None:
         """The clock of the options or of the head; None for the default of the annotation format."""
-        if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
-            raise InputError("--fps, --stride and --hz must be positive")
-        if self.hz is not None:
-            clock = Clock(self.hz, 1.0)
-        elif self.fps is not None or self.stride is not None:
-            clock = Clock(self.fps or 30.0, self.stride or 16.0)
-        else:
+        clock = parse_hz(self.hz) or parse_frames(self.fps, self.stride)
+        if clock is None:
             return head_clock
         spacing_s = clock.spacing_s
         if head_clock is not None and not math.isclose(spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):

@@ -202,6 +202,13 @@ def parse_hz(hz: float | None) -> Clock | None:
     return Clock(hz, 1.0)
 
 
+def parse_frames(fps: float | None, stride: float | None) -> Clock | None:
+    """`--fps` and `--stride`: the clock of feature rows, by default 30 and 16; None if neither was given."""
+    if fps is None and stride is None:
+        return None
+    return Clock(30.0 if fps is None else fps, 16.0 if stride is None else stride)
+
+
 def set_threads(num_threads: int | None) -> None:
     """`--threads`: the number of CPU threads of torch."""
     check_at_least("--threads", num_threads)

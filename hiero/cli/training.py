@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 import hiero
 from hiero.cli.console import echo, log, progress_bar
-from hiero.cli.options import Device, Out, Settings, StoredPrecision, parse_numbers
+from hiero.cli.options import Device, Out, Settings, StoredPrecision, parse_frames, parse_numbers
 from hiero.devices import choose_device
 from hiero.types import Clock, format_count, printable
 
@@ -156,14 +156,12 @@ def pack(folder: Path, out: Path, /, *, options: StoreOptions = StoreOptions()) 
     from hiero.features.files import find_features
     from hiero.features.stores import pack as pack_features
 
-    is_default = options.fps is None and options.stride is None
-    clock = None if is_default else Clock(options.fps or 30.0, options.stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
         store, problems = pack_features(
             folder,
             out,
             backbone=options.backbone,
-            clock=clock,
+            clock=parse_frames(options.fps, options.stride),
             window=options.window,
             precision=options.dtype,
             skip_bad=options.skip_bad,

@@ -13,7 +13,6 @@ from hiero.cli.inputs import find_inputs
 from hiero.cli.options import VideoOptions
 from hiero.corpus.corpus import Corpus
 from hiero.corpus.table import is_corpus
-from hiero.engine import load
 from hiero.errors import InputError
 from hiero.features.collection import ExtractionProgress, extract_all
 from hiero.features.video_features import VideoFeatures
