@@ -19,22 +19,15 @@ from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFil
 @Parameter(name="*")
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Further videos, and the number and order of the moments.
-
-    Parameters
-    ----------
-    video
-        Another video, folder or pattern to search. Repeatable. The first argument is then a query
-        unless it names an existing file.
-    num
-        Number of moments for each query.
-    in_order
-        Treat the queries as consecutive steps and find one moment for each, in this order.
-    """
+    """Further videos, and the number and order of the moments."""
 
     video: Repeated = None
+    """Another video, folder or pattern to search. Repeatable. The first argument is then a query unless it names an
+    existing file."""
     num: NumResults = 5
+    """Number of moments for each query."""
     in_order: bool = False
+    """Treat the queries as consecutive steps and find one moment for each, in this order."""
     show_all: ShowAll = False
 
 

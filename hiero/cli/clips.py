@@ -24,22 +24,14 @@ MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ClipOptions:
-    """What is cut, and how.
-
-    Parameters
-    ----------
-    level
-        Level of the steps (0 is the coarsest). Defaults to the finest.
-    num
-        Number of moments for each query.
-    copy
-        Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or
-        before its start.
-    """
+    """What is cut, and how."""
 
     level: int | None = None
+    """Level of the steps (0 is the coarsest). Defaults to the finest."""
     num: NumResults = 5
+    """Number of moments for each query."""
     copy: Flag = False
+    """Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or before its start."""
 
     def check_level(self, num_levels: int) -> None:
         if self.level is not None and self.level >= num_levels:

@@ -55,22 +55,15 @@ app = App(name="corpus", help="List, remove and check the videos of a corpus.", 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class IndexOptions:
-    """What is indexed, and when.
-
-    Parameters
-    ----------
-    again
-        Also index videos that are unchanged.
-    watch
-        Keep looking for new files until Ctrl-C. A file is indexed when it no longer changes,
-        and retried later if it cannot be read.
-    every
-        Seconds between two checks of `--watch`.
-    """
+    """What is indexed, and when."""
 
     again: Flag = False
+    """Also index videos that are unchanged."""
     watch: Flag = False
+    """Keep looking for new files until Ctrl-C. A file is indexed when it no longer changes, and retried later if it
+    cannot be read."""
     every: float = 10.0
+    """Seconds between two checks of `--watch`."""
 
 
 def index(
@@ -197,25 +190,16 @@ def _log_single_chapters(corpus: hiero.Corpus, files: Mapping[str, VideoSource])
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SearchOptions:
-    """Where to search, and how many results to show.
-
-    Parameters
-    ----------
-    video
-        Search only this video. Repeatable.
-    level
-        Search only this level (0 is the coarsest). By default all levels are searched, and each
-        moment is shown once.
-    num
-        Number of results.
-    exact
-        Compare with every step, also in a large corpus, instead of using the vector index.
-    """
+    """Where to search, and how many results to show."""
 
     video: Repeated = None
+    """Search only this video. Repeatable."""
     level: int | None = None
+    """Search only this level (0 is the coarsest). By default all levels are searched, and each moment is shown once."""
     num: NumResults = 20
+    """Number of results."""
     exact: Flag = False
+    """Compare with every step, also in a large corpus, instead of using the vector index."""
     all_: ShowAll = False
 
 

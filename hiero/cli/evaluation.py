@@ -94,32 +94,22 @@ def print_table(table: Table) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OwnOptions:
-    """What is scored on your own videos, and how.
-
-    Parameters
-    ----------
-    model
-        Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder,
-        Hugging Face id, or `raw`.
-    tasks
-        Tasks to score, separated by commas. `procedure-many` needs several videos of each task.
-    k
-        Also score procedure learning with this number of clusters.
-    only
-        Text file with the names of the videos to score, one per line. Defaults to all.
-    seed
-        Random seed of the baselines and of the wrong answers.
-    """
+    """What is scored on your own videos, and how."""
 
     model: str = "hiero-k400"
+    """Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder, Hugging Face id, or `raw`."""
     hz: FeatureRate = None
     tasks: str = "procedure,grounding,localization,choices"
+    """Tasks to score, separated by commas. `procedure-many` needs several videos of each task."""
     k: Annotated[int | None, Parameter(alias="-k")] = None
+    """Also score procedure learning with this number of clusters."""
     num_threads: NumThreads = 16
     baselines: Baselines = True
     only: Path | None = None
+    """Text file with the names of the videos to score, one per line. Defaults to all."""
     device: Device = "auto"
     seed: int = 0
+    """Random seed of the baselines and of the wrong answers."""
 
 
 @app.command
@@ -210,35 +200,25 @@ def egomcq(
 @Parameter(name="*")
 @dataclass(frozen=True)
 class EgoProceLOptions:
-    """Files of EgoProceL, and how they are scored.
-
-    Parameters
-    ----------
-    annotations
-        The official annotations folder, with MECCANO, EPIC-Tents and so on.
-    features
-        Folder with a feature file for each video, at any depth, named like its csv file.
-    videos
-        Folder with the videos, for their frame rates.
-    rates
-        csv file with video, fps and frames, instead of `--videos`.
-    only
-        Data sets or tasks to score, separated by commas. Defaults to all.
-    seed
-        Random seed of clusterings and baselines.
-    """
+    """Files of EgoProceL, and how they are scored."""
 
     annotations: Path
+    """The official annotations folder, with MECCANO, EPIC-Tents and so on."""
     features: Path
+    """Folder with a feature file for each video, at any depth, named like its csv file."""
     model: Model
     videos: Path | None = None
+    """Folder with the videos, for their frame rates."""
     rates: Path | None = None
+    """csv file with video, fps and frames, instead of `--videos`."""
     only: str = ""
+    """Data sets or tasks to score, separated by commas. Defaults to all."""
     stride: Annotated[int, Parameter(help="Frames between two feature rows.")] = 16
     baselines: Baselines = True
     protocol: ProtocolName = "corrected"
     device: Device = "auto"
     seed: int = 0
+    """Random seed of clusterings and baselines."""
 
     def read_rates(self) -> dict[str, tuple[float, int]]:
         """Frame rate and number of frames of each video."""
@@ -297,22 +277,15 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
 @Parameter(name="*", group=Group("Goal-Step options", sort_key=11))
 @dataclass(frozen=True)
 class GoalStepOptions:
-    """Features of Goal-Step, and how they are scored.
-
-    Parameters
-    ----------
-    features
-        Folder with a feature file UID.pt for each Ego4D video.
-    groups
-        goalstep_video_groups.tsv, which lists videos to join.
-    fps
-        Frame rate of the videos.
-    """
+    """Features of Goal-Step, and how they are scored."""
 
     features: Path
+    """Folder with a feature file UID.pt for each Ego4D video."""
     model: Model
     groups: Path | None = None
+    """goalstep_video_groups.tsv, which lists videos to join."""
     fps: float = 30.0
+    """Frame rate of the videos."""
     stride: Stride = 16.0
     baselines: Baselines = True
     device: Device = "auto"

@@ -88,40 +88,29 @@ class LevelOptions:
 @Parameter(name="*", group=Group("Video options", sort_key=11))
 @dataclass(frozen=True)
 class VideoOptions:
-    """How videos and feature files are processed.
-
-    Parameters
-    ----------
-    model
-        Name from `hiero models`, model folder, or Hugging Face id. The name of a backbone gives its
-        features without a model; `raw` takes feature files as they are.
-    precision
-        Precision of the backbone. `auto` chooses the fastest one.
-    cache
-        Reuse earlier results for the same content.
-    transcript
-        Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video,
-        such as kitchen.srt for kitchen.mp4.
-    no_transcript
-        Ignore transcripts next to the videos.
-    speech
-        Transcribe videos that have no transcript, with faster-whisper.
-    no_edits
-        Ignore the corrections that people made to the steps of the videos.
-    """
+    """How videos and feature files are processed."""
 
     model: str = "hiero-k400"
+    """Name from `hiero models`, model folder, or Hugging Face id. The name of a backbone gives its features without a
+    model; `raw` takes feature files as they are."""
     hz: FeatureRate = None
     stream: Stream = 0
     device: Device = "auto"
     precision: Literal["auto", "float32", "float16"] = "auto"
+    """Precision of the backbone. `auto` chooses the fastest one."""
     batch_size: BatchSize = None
     threads: Threads = None
     cache: bool = True
+    """Reuse earlier results for the same content."""
     transcript: Path | None = None
+    """Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video, such as
+    kitchen.srt for kitchen.mp4."""
     no_transcript: Flag = False
+    """Ignore transcripts next to the videos."""
     speech: Flag = False
+    """Transcribe videos that have no transcript, with faster-whisper."""
     no_edits: Flag = False
+    """Ignore the corrections that people made to the steps of the videos."""
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""

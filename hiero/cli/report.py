@@ -28,25 +28,16 @@ NOTHING_SHARED = (
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ActivityOptions:
-    """Which steps are compared, and how activities are formed.
-
-    Parameters
-    ----------
-    level
-        Level of the steps that are compared (0 is the coarsest). Defaults to the finest.
-    num
-        Number of activities. Chosen automatically by default.
-    labels
-        Text file with one label per line, not for a corpus. Defaults to a bundled list of everyday
-        phrases.
-    by_label
-        Group steps by their labels instead of by similarity.
-    """
+    """Which steps are compared, and how activities are formed."""
 
     level: int | None = None
+    """Level of the steps that are compared (0 is the coarsest). Defaults to the finest."""
     num: Annotated[int | None, Parameter(alias="-n")] = None
+    """Number of activities. Chosen automatically by default."""
     labels: Path | None = None
+    """Text file with one label per line, not for a corpus. Defaults to a bundled list of everyday phrases."""
     by_label: Flag = False
+    """Group steps by their labels instead of by similarity."""
 
     def choose_level(self, video: str, num_levels: int) -> int:
         """The level that is compared."""

@@ -27,18 +27,12 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TableFormat:
-    """How tables are printed.
-
-    Parameters
-    ----------
-    markdown
-        Print Markdown.
-    latex
-        Print LaTeX (booktabs).
-    """
+    """How tables are printed."""
 
     markdown: Flag = False
+    """Print Markdown."""
     latex: Flag = False
+    """Print LaTeX (booktabs)."""
     json_: Json = False
 
     def output(self, summary: dict[str, Any]) -> None:
@@ -62,19 +56,13 @@ class TableFormat:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which models are scored.
-
-    Parameters
-    ----------
-    models
-        Folder with your own model folders, used instead of released or trained ones. NAME-seed0,
-        NAME-seed1 … are averaged.
-    seeds
-        Models to train for each row that needs it (8 in the paper); 0 trains none.
-    """
+    """Which models are scored."""
 
     models: Path | None = None
+    """Folder with your own model folders, used instead of released or trained ones. NAME-seed0, NAME-seed1 … are
+    averaged."""
     seeds: int = 1
+    """Models to train for each row that needs it (8 in the paper); 0 trains none."""
     device: Device = "auto"
 
 

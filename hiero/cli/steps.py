@@ -19,20 +19,14 @@ from hiero.types import Hierarchy, Step, format_count, format_time
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FileOptions:
-    """Which files are written.
-
-    Parameters
-    ----------
-    out
-        Output folder for steps.json, report.html, the exports and a picture of each step. Each of
-        several videos gets a subfolder.
-    export
-        Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
-        activitynet, labelstudio, fiftyone, a plug-in, or all. Repeatable.
-    """
+    """Which files are written."""
 
     out: OptionalOut = None
+    """Output folder for steps.json, report.html, the exports and a picture of each step. Each of several videos gets a
+    subfolder."""
     export: Repeated = None
+    """Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet, activitynet, labelstudio,
+    fiftyone, a plug-in, or all. Repeatable."""
 
     def formats(self) -> list[str]:
         """The names of the export formats, without repetitions."""

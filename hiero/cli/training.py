@@ -26,21 +26,14 @@ LOSS_NAMES = {"alignment": "L_vna", "threads": "L_ft"}  # as the paper writes th
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RowTimes:
-    """When the rows of a feature file are.
-
-    Parameters
-    ----------
-    fps
-        Frame rate of the video. Defaults to that of the training data.
-    stride
-        Frames between two segments. Defaults to that of the training data.
-    start_s
-        Start of the first segment in seconds.
-    """
+    """When the rows of a feature file are."""
 
     fps: float | None = None
+    """Frame rate of the video. Defaults to that of the training data."""
     stride: float | None = None
+    """Frames between two segments. Defaults to that of the training data."""
     start_s: float = 0.0
+    """Start of the first segment in seconds."""
 
     def clock(self, trained: Clock) -> Clock:
         fps = trained.fps if self.fps is None else self.fps
@@ -110,30 +103,20 @@ def _exit_if_skipped(problems: list[str]) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StoreOptions:
-    """What the store records about the features.
-
-    Parameters
-    ----------
-    backbone
-        Name of the features, recorded in the store.
-    fps
-        Frame rate of the videos. Defaults to the value recorded by `hiero extract`, or 30.
-    stride
-        Frames between two segments. Defaults to the value recorded by `hiero extract`, or 16.
-    window
-        Frames that a segment covers. Defaults to the value recorded by `hiero extract`, or 16.
-    dtype
-        Precision on disk.
-    skip_bad
-        Skip unusable files instead of stopping.
-    """
+    """What the store records about the features."""
 
     backbone: str | None = None
+    """Name of the features, recorded in the store."""
     fps: float | None = None
+    """Frame rate of the videos. Defaults to the value recorded by `hiero extract`, or 30."""
     stride: float | None = None
+    """Frames between two segments. Defaults to the value recorded by `hiero extract`, or 16."""
     window: float | None = None
+    """Frames that a segment covers. Defaults to the value recorded by `hiero extract`, or 16."""
     dtype: StoredPrecision = "float16"
+    """Precision on disk."""
     skip_bad: bool = False
+    """Skip unusable files instead of stopping."""
 
 
 def pack(folder: Path, out: Path, /, *, options: StoreOptions = StoreOptions()) -> None:
@@ -219,41 +202,28 @@ class TrainDisplay:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is learned from, and how the run proceeds.
-
-    Parameters
-    ----------
-    preset
-        k400-minilm, omnivore, egovlp, lavila-l, or your own .toml file.
-    validation
-        Narrations to validate on after each epoch. Their videos are not used for training.
-    validation_share
-        Share of the videos used for validation if `--validation` is not given. 0 disables it.
-    skip
-        Text file with the ids of videos to leave out, one per line.
-    speech_window_s
-        Seconds before or after an utterance in which its action may happen, at level 0; doubled at
-        each coarser level. `--set losses.alpha` takes precedence.
-    resume
-        Continue the run in the output folder.
-    capture
-        Compile the training step into a CUDA graph. `auto` does so if the run is long enough.
-    save_every_s
-        Seconds between two saves.
-    text_cache
-        Folder for cached text embeddings. Defaults to hiero's cache.
-    """
+    """What is learned from, and how the run proceeds."""
 
     preset: str = "k400-minilm"
+    """k400-minilm, omnivore, egovlp, lavila-l, or your own .toml file."""
     set_: Settings = None
     validation: Path | None = None
+    """Narrations to validate on after each epoch. Their videos are not used for training."""
     validation_share: float = 0.1
+    """Share of the videos used for validation if `--validation` is not given. 0 disables it."""
     skip: Path | None = None
+    """Text file with the ids of videos to leave out, one per line."""
     speech_window_s: float = 8.0
+    """Seconds before or after an utterance in which its action may happen, at level 0; doubled at each coarser level.
+    `--set losses.alpha` takes precedence."""
     resume: bool = False
+    """Continue the run in the output folder."""
     capture: Literal["auto", "yes", "no"] = "auto"
+    """Compile the training step into a CUDA graph. `auto` does so if the run is long enough."""
     save_every_s: float = 300.0
+    """Seconds between two saves."""
     text_cache: Path | None = None
+    """Folder for cached text embeddings. Defaults to hiero's cache."""
     device: Device = "auto"
 
 
