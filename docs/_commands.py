@@ -35,7 +35,7 @@ def generate() -> str:
     text = re.sub(r" \*\[default: (False|\"\"|default)\]\*", "", text)
     text = re.sub(r"(?m)^(\* `--[^`]*?) (?:STR|INT|FLOAT|CHOICE)(?:\.\.\.)?`", r"\1`", text)  # the descriptions tell
     text = re.sub(r"(?m)^```console\n.*\n```\n", "", text)  # the examples show the usage
-    text = re.sub(r"\n    (?=[^\s-])", " ", text)  # continuation lines of a list item
+    text = re.sub(r"\n {4,}(?=[^\s-])", " ", text)  # continuation lines of a list item
     text = re.sub(r"(?m)(?:^\* `[^`\n]+`\n)+", _to_code_block, text)
     text = re.sub(r"(?m)^\*\*(?:Arguments|Options|Examples?)\*\*:?\n\n", "", text)
     text = _list_common_options(_list_commands(_share_options(text)))

@@ -27,7 +27,7 @@ from torch import Tensor
 from examples.photographs import ABSENT, write_film
 from examples.simulation import Session, World, WorldConfig, write_sessions
 from hiero.cli import app
-from hiero.cli.training_display import TrainDisplay
+from hiero.cli.training import TrainDisplay
 from hiero.engine import load
 from hiero.evaluation.metrics import procedure_scores
 from hiero.features.stores import pack

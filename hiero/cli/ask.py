@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from cyclopts import Parameter
 
 import hiero
 from hiero.cli.console import moment_cells, print_moments, reading_bars, results_console, speech_cells
 from hiero.cli.inputs import find_inputs, path_exists
-from hiero.cli.options import (
-    Join,
-    Json,
-    NumResults,
-    Repeated,
-    VideoOptions,
-    announce_edits,
-    check_at_least,
-)
+from hiero.cli.options import Join, Json, NumResults, Repeated, ShowAll, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
@@ -27,25 +19,16 @@ from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFil
 @Parameter(name="*")
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Further videos, and the number and order of the moments.
-
-    Parameters
-    ----------
-    video
-        Another video, folder or pattern to search. Repeatable. The first argument is then a query
-        unless it names an existing file.
-    num
-        Number of moments for each query.
-    in_order
-        Treat the queries as consecutive steps and find one moment for each, in this order.
-    show_all
-        Also show the moments of queries that are probably not in a video.
-    """
+    """Further videos, and the number and order of the moments."""
 
     video: Repeated = None
+    """Another video, folder or pattern to search. Repeatable. The first argument is then a query unless it names an
+    existing file."""
     num: NumResults = 5
+    """Number of moments for each query."""
     in_order: bool = False
-    show_all: Annotated[bool, Parameter(name="--all", negative="")] = False
+    """Treat the queries as consecutive steps and find one moment for each, in this order."""
+    show_all: ShowAll = False
 
 
 def ask(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from cyclopts import Parameter
 
 import hiero
 from hiero.cli.ask import rank_across_videos, split_queries
@@ -20,15 +22,30 @@ MIN_REEL_SHARE = 0.5  # minimum probability of a moment in a reel, relative to t
 MAX_REEL_OVERLAP = 0.5  # maximum overlap of two moments in a reel, relative to the shorter one
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ClipOptions:
+    """What is cut, and how."""
+
+    level: int | None = None
+    """Level of the steps (0 is the coarsest). Defaults to the finest."""
+    num: NumResults = 5
+    """Number of moments for each query."""
+    copy: Flag = False
+    """Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or before its start."""
+
+    def check_level(self, num_levels: int) -> None:
+        if self.level is not None and self.level >= num_levels:
+            raise InputError(f"--level must be between 0 (the coarsest) and {num_levels - 1}, got {self.level}")
+
+
 def clips(
     source: str,
     /,
     *queries: str,
     out: Out,
     levels: LevelOptions = LevelOptions(),
-    level: int | None = None,
-    num: NumResults = 5,
-    copy: Flag = False,
+    clip_options: ClipOptions = ClipOptions(),
     join: Join = None,
     options: VideoOptions = VideoOptions(),
 ) -> None:
@@ -50,30 +67,23 @@ def clips(
         Descriptions of the moments that are joined.
     out
         Folder for the clips of the steps, or the file for the moments.
-    level
-        Level of the steps (0 is the coarsest). Defaults to the finest.
-    num
-        Number of moments for each query.
-    copy
-        Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or
-        before its start.
     """
-    check_at_least("-n", num)
-    check_at_least("--level", level, 0)
+    check_at_least("-n", clip_options.num)
+    check_at_least("--level", clip_options.level, 0)
     paths, texts = split_queries([source, *queries], [])
     run = find_inputs(paths, options, "read", join)
     _check_output(out, run.paths, is_file=bool(texts))
     if not texts:
         num_steps, labels = levels.num_steps, levels.read_labels()
         if num_steps is not None:
-            _check_level(level, len(num_steps))
+            clip_options.check_level(len(num_steps))
         for name, source_ in run:
             with run.report_errors(name):
                 video = run.read(source_)
                 announce_edits(video, "" if num_steps is None else "-k cuts the video again")
                 hierarchy = video.steps(num_steps, labels=labels)
                 _fetch(run, [name])
-                write_clips(video, hierarchy, level, run.folder_of(name, out), options.stream, copy)
+                write_clips(video, hierarchy, run.folder_of(name, out), clip_options, options.stream)
                 run.done[name] = {}
         run.finish()
         return
@@ -82,10 +92,10 @@ def clips(
     for name, source_ in run:
         with run.report_errors(name):
             video = run.read(source_)
-            answered[name], files[name] = video.ask(texts, num=num), video.files
+            answered[name], files[name] = video.ask(texts, num=clip_options.num), video.files
             run.done[name] = {}
     _fetch(run, list(answered))
-    write_reel(out, answered, files, num, options.stream, copy)
+    write_reel(out, answered, files, clip_options, options.stream)
     run.finish()
 
 
@@ -105,11 +115,6 @@ def _check_output(out: Path, sources: Sequence[Path], is_file: bool) -> None:
         raise InputError(f"-o {out}: is a file; name a folder for the clips of the steps")
 
 
-def _check_level(level: int | None, num_levels: int) -> None:
-    if level is not None and level >= num_levels:
-        raise InputError(f"--level must be between 0 (the coarsest) and {num_levels - 1}, got {level}")
-
-
 def _fetch(run: Run, names: Sequence[str]) -> None:
     """Download remote videos that are about to be cut: their features may have come from the cache."""
     with reading_bars() as progress:
@@ -117,17 +122,15 @@ def _fetch(run: Run, names: Sequence[str]) -> None:
             run.sources[name].fetch(progress)
 
 
-def write_clips(
-    video: hiero.Video, hierarchy: Hierarchy, level: int | None, folder: Path, stream: int, copy: bool
-) -> None:
+def write_clips(video: hiero.Video, hierarchy: Hierarchy, folder: Path, options: ClipOptions, stream: int = 0) -> None:
     """Write a clip of each step, with a progress bar and a summary."""
     from hiero.media.splitting import split_video
 
-    _check_level(level, len(hierarchy.levels))
-    steps = hierarchy.levels[-1 if level is None else level]
+    options.check_level(len(hierarchy.levels))
+    steps = hierarchy.levels[-1 if options.level is None else options.level]
     spans, labels = [(step.start_s, step.end_s) for step in steps], [step.label for step in steps]
     with progress_bar("cut", len(steps)) as advance:
-        result = split_video(video.files, spans, labels, folder, stream=stream, copy=copy, progress=advance)
+        result = split_video(video.files, spans, labels, folder, stream=stream, copy=options.copy, progress=advance)
     parts = [f"{format_count(result.num_written, 'clip')} written"]
     if num_kept := len(result.clips) - result.num_written:
         parts.append(f"{format_count(num_kept, 'existing clip')} kept")
@@ -140,19 +143,18 @@ def write_reel(
     out: Path,
     answered: Mapping[str, Sequence[Answer]],
     files: Mapping[str, tuple[VideoFile, ...]],
-    num: int,
-    stream: int,
-    copy: bool,
+    options: ClipOptions,
+    stream: int = 0,
 ) -> None:
-    """Join the best moments of all queries, at most `num` for each, in one file, and list them."""
+    """Join the best moments of all queries in one file, and list them."""
     from hiero.media.splitting import join_moments
 
-    moments = choose_moments(answered, num)
+    moments = choose_moments(answered, options.num)
     if not moments:
         raise InputError(f"{out}: no moments to join; the videos probably show none of the queries, so try others")
     spans = [(files[name], match.start_s, match.end_s) for _, name, match in moments]
     with progress_bar("cut", len(moments)) as advance:
-        written = join_moments(out, spans, stream, copy=copy, progress=advance)
+        written = join_moments(out, spans, stream, copy=options.copy, progress=advance)
     for position_s, (query, name, match) in zip(written.starts_s, moments, strict=True):
         log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
     log(f"{out}: {format_count(len(moments), 'moment')}, {format_time(written.duration_s)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hiero.evaluation.results import Table as ResultTable
-
 Cells: TypeAlias = "dict[str, str | Text]"  # cells of a row by column
-# Widths in characters: a table in a file or pipe, the column of methods, a score with its interval.
-FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
-MIN_MEASURED_S = 1.0  # a speed measured over less time would fluctuate
 
 
 def log(line: str) -> None:
@@ -118,23 +112,6 @@ def speech_cells(found: hiero.Hit | Match, title: str) -> Cells:
     return {"by": Text(found.rests_on, style="cyan"), title: Text(quote, style="dim")}
 
 
-def print_table(table: ResultTable) -> None:
-    """Print a table of results, with intervals if the terminal is wide enough."""
-    from hiero.evaluation.results import format_cell
-
-    console = results_console(file_width=FILE_WIDTH)
-    console.print(f"\n{table.title}", style="bold")
-    drawn = plain_table("", *table.columns, right=table.columns)
-    is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
-    for row in table.rows:
-        drawn.add_row(row.method, *(format_cell(row, name, intervals=is_wide) for name in table.columns))
-    console.print(drawn)
-    if not is_wide and any(row.intervals for row in table.rows):
-        console.print("A wider terminal, or --json, also shows intervals.", style="dim")
-    for note in table.notes:
-        console.print(note)
-
-
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Any]:
     """A bar on standard error. Yields a function to call with the name of a finished item and its size (default 1)."""
@@ -209,7 +186,6 @@ class ReadingBars:
     def __init__(self, bars: Progress, on_update: Callable[[float], None] = lambda _: None) -> None:
         self._bars, self._on_update = bars, on_update
         self._tasks: dict[tuple[str, str], Any] = {}
-        self._starts: dict[tuple[str, str], tuple[float, float]] = {}  # amount and time at the start of the measurement
         self._shares: dict[str, float] = {}
 
     def __call__(self, event: ProgressEvent) -> None:
@@ -218,10 +194,8 @@ class ReadingBars:
             return
         key = event.stage, event.name
         if key in self._tasks:
-            start, start_time = self._starts.setdefault(key, (event.done, time.monotonic()))
-            elapsed_s = time.monotonic() - start_time
-            rate = (event.done - start) / elapsed_s if elapsed_s > MIN_MEASURED_S else None
-            self._bars.update(self._tasks[key], completed=event.done, status=_format_progress(event, rate))
+            task = next(task for task in self._bars.tasks if task.id == self._tasks[key])
+            self._bars.update(task.id, completed=event.done, status=_format_progress(event, task.speed))
         else:
             self._bars.start()
             self._tasks[key] = self._bars.add_task(printable(event.name), total=event.total, status="")
@@ -235,7 +209,6 @@ class ReadingBars:
         """Remove the bars of a file, or all of them."""
         for key in [key for key in self._tasks if stage in (None, key[0]) and name in (None, key[1])]:
             self._bars.remove_task(self._tasks.pop(key))
-            self._starts.pop(key, None)
 
 
 def _format_progress(event: ProgressEvent, rate: float | None) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Parameter
 
@@ -30,12 +30,15 @@ from hiero.cli.console import (
 )
 from hiero.cli.options import (
     OPTIONS,
+    CorpusAddress,
     Flag,
     Join,
     Json,
     LevelOptions,
     NumResults,
     Repeated,
+    ShowAll,
+    Sources,
     VideoOptions,
     announce_edits,
 )
@@ -53,26 +56,19 @@ app = App(name="corpus", help="List, remove and check the videos of a corpus.", 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class IndexOptions:
-    """What is indexed, and when.
-
-    Parameters
-    ----------
-    again
-        Also index videos that are unchanged.
-    watch
-        Keep looking for new files until Ctrl-C. A file is indexed when it no longer changes,
-        and retried later if it cannot be read.
-    every
-        Seconds between two checks of `--watch`.
-    """
+    """What is indexed, and when."""
 
     again: Flag = False
+    """Also index videos that are unchanged."""
     watch: Flag = False
+    """Keep looking for new files until Ctrl-C. A file is indexed when it no longer changes, and retried later if it
+    cannot be read."""
     every: float = 10.0
+    """Seconds between two checks of `--watch`."""
 
 
 def index(
-    *videos: str,
+    *videos: Sources,
     to: str,
     levels: LevelOptions = LevelOptions(),
     index_options: IndexOptions = IndexOptions(),
@@ -93,8 +89,6 @@ def index(
 
     Parameters
     ----------
-    videos
-        Videos, feature files, folders, patterns such as '*.mp4', or addresses (https://, s3:// …).
     to
         Corpus: a folder, or an address supported by LanceDB (s3://…).
     """
@@ -197,32 +191,21 @@ def _log_single_chapters(corpus: hiero.Corpus, files: Mapping[str, VideoSource])
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SearchOptions:
-    """Where to search, and how many results to show.
-
-    Parameters
-    ----------
-    video
-        Search only this video. Repeatable.
-    level
-        Search only this level (0 is the coarsest). By default all levels are searched, and each
-        moment is shown once.
-    num
-        Number of results.
-    exact
-        Compare with every step, also in a large corpus, instead of using the vector index.
-    all_
-        Also show improbable results.
-    """
+    """Where to search, and how many results to show."""
 
     video: Repeated = None
+    """Search only this video. Repeatable."""
     level: int | None = None
+    """Search only this level (0 is the coarsest). By default all levels are searched, and each moment is shown once."""
     num: NumResults = 20
+    """Number of results."""
     exact: Flag = False
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False
+    """Compare with every step, also in a large corpus, instead of using the vector index."""
+    all_: ShowAll = False
 
 
 def search(
-    corpus: str,
+    corpus: CorpusAddress,
     query: str | None = None,
     /,
     *,
@@ -243,8 +226,6 @@ def search(
 
     Parameters
     ----------
-    corpus
-        Corpus created by `hiero index`.
     query
         Description of the steps to find.
     like
@@ -302,14 +283,8 @@ def parse_moment(text: str) -> tuple[str, float]:
 
 
 @app.command(name="list")
-def list_videos(corpus: str, /, *, json_: Json = False) -> None:
-    """List the videos of a corpus.
-
-    Parameters
-    ----------
-    corpus
-        Corpus created by `hiero index`.
-    """
+def list_videos(corpus: CorpusAddress, /, *, json_: Json = False) -> None:
+    """List the videos of a corpus."""
     videos = hiero.Corpus(corpus).videos()
     if json_:
         print_json({"version": 1, "videos": [video.to_dict() for video in videos]})
@@ -322,7 +297,7 @@ def list_videos(corpus: str, /, *, json_: Json = False) -> None:
 
 
 @app.command
-def remove(corpus: str, /, *videos: str) -> None:
+def remove(corpus: CorpusAddress, /, *videos: str) -> None:
     """Remove videos from a corpus. Their files are kept.
 
     **Example**
@@ -331,8 +306,6 @@ def remove(corpus: str, /, *videos: str) -> None:
 
     Parameters
     ----------
-    corpus
-        Corpus created by `hiero index`.
     videos
         Names from `hiero corpus list`.
     """
@@ -342,7 +315,7 @@ def remove(corpus: str, /, *videos: str) -> None:
 
 
 @app.command
-def check(corpus: str, /) -> None:
+def check(corpus: CorpusAddress, /) -> None:
     """Check that a corpus is complete and its files are unchanged. The exit code is 1 if there are problems.
 
     To repair a damaged corpus, delete it and run `hiero index` again. Corrected steps are kept.
@@ -350,11 +323,6 @@ def check(corpus: str, /) -> None:
     **Example**
 
     * `hiero corpus check corpus/`
-
-    Parameters
-    ----------
-    corpus
-        Corpus created by `hiero index`.
     """
     from hiero.corpus.table import DamagedCorpusError
 

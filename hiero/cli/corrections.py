@@ -23,25 +23,17 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StepFileOptions:
-    """How the file is read.
-
-    Parameters
-    ----------
-    tier
-        ELAN tier to read, from coarse to fine. Repeatable. Defaults to all tiers with annotations.
-    fps
-        Frame rate in the annotation tool. Defaults to 25 for Label Studio, and to the rate in the
-        file or of the video for FiftyOne.
-    cut_overlaps
-        End a step where the next one starts. Otherwise steps that overlap are an error.
-    hz
-        Rows per second of a feature file. Defaults to the rate stored with the file, or 1.
-    """
+    """How the file is read."""
 
     tier: Repeated = None
+    """ELAN tier to read, from coarse to fine. Repeatable. Defaults to all tiers with annotations."""
     fps: float | None = None
+    """Frame rate in the annotation tool. Defaults to 25 for Label Studio, and to the rate in the file or of the video
+    for FiftyOne."""
     cut_overlaps: Flag = False
+    """End a step where the next one starts. Otherwise steps that overlap are an error."""
     hz: float | None = None
+    """Rows per second of a feature file. Defaults to the rate stored with the file, or 1."""
 
 
 def import_steps(
@@ -114,11 +106,7 @@ def _duration(video: Path, hz: float | None) -> float | None:
 
 
 def adapt(
-    *what: str,
-    out: Out,
-    annotations: Path | None = None,
-    join: Join = None,
-    options: VideoOptions = VideoOptions(),
+    *what: str, out: Out, annotations: Path | None = None, join: Join = None, options: VideoOptions = VideoOptions()
 ) -> None:
     """Learn from corrected or labelled steps: the new model finds and names these steps in other videos.
 

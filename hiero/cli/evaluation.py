@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 import hiero
-from hiero.cli.console import log, progress_bar
-from hiero.cli.options import OPTIONS, Device, FeatureRate, ReportOptions, check_at_least, parse_hz, parse_names
+from hiero.cli.console import echo, log, plain_table, print_json, progress_bar, results_console
+from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
@@ -19,11 +21,15 @@ from hiero.formatting import format_count
 from hiero.types import Clock
 
 if TYPE_CHECKING:
-    from hiero.evaluation.cases import Case
+    from hiero.evaluation.cases import Case, TextEmbeddings
     from hiero.evaluation.protocols import Protocol
+    from hiero.evaluation.results import Report, Table
 
 NUM_DETAIL_TABLES = 2  # tables of EgoProceL at the end, one row per video and key-step, that are not printed
 MIN_RUN_NODES = 5  # shorter runs of a thread count as background in Goal-Step
+MAX_MISSING = 3  # number of videos without features that are named
+# Widths in characters: a table in a file or pipe, the column of methods, a score with its interval.
+FILE_WIDTH, METHOD_WIDTH, INTERVAL_WIDTH = 240, 34, 18
 
 ProtocolName = Annotated[
     Literal["corrected", "release"],
@@ -34,39 +40,77 @@ NumThreads = Annotated[int, Parameter(help="Number of threads (groups of similar
 Model = Annotated[str, Parameter(help="Model name, folder, Hugging Face id, backbone such as egovlp, or `raw`.")]
 Stride = Annotated[float, Parameter(help="Frames between two feature rows.")]
 GoalStepFile = Annotated[Path, Parameter(help="goalstep_val.json of Goal-Step.")]
+Taxonomy = Annotated[Path | None, Parameter(help="Further labels: goalstep_train.json, or one label per line.")]
 
 app = App(name="eval", help="Score a model on your own videos or on benchmarks of the paper.", group_parameters=OPTIONS)
+
+
+@Parameter(name="*", group=Group("Report options", sort_key=12))
+@dataclass(frozen=True)
+class ReportOptions:
+    """Output of a benchmark."""
+
+    json_: Json = False
+    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
+
+    def output(self, report: Report, num_tables: int | None = None) -> None:
+        """Write and print a report; at most `num_tables` tables are printed."""
+        report.command = shlex.join(["hiero", *sys.argv[1:]])
+        if self.out is not None:
+            report.save(self.out)
+            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
+        if self.json_:
+            print_json(report.to_dict())
+            return
+        log_missing(report.missing)
+        for table in report.tables[:num_tables]:
+            print_table(table)
+        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
+        echo(report.command)
+
+
+def log_missing(videos: list[str]) -> None:
+    """Name some of the videos without features, if there are any."""
+    if videos:
+        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
+
+
+def print_table(table: Table) -> None:
+    """Print a table of results, with intervals if the terminal is wide enough."""
+    from hiero.evaluation.results import format_cell
+
+    console = results_console(file_width=FILE_WIDTH)
+    console.print(f"\n{table.title}", style="bold")
+    drawn = plain_table("", *table.columns, right=table.columns)
+    is_wide = console.width >= METHOD_WIDTH + INTERVAL_WIDTH * len(table.columns)
+    for row in table.rows:
+        drawn.add_row(row.method, *(format_cell(row, name, intervals=is_wide) for name in table.columns))
+    console.print(drawn)
+    if not is_wide and any(row.intervals for row in table.rows):
+        console.print("A wider terminal, or --json, also shows intervals.", style="dim")
+    for note in table.notes:
+        console.print(note)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OwnOptions:
-    """What is scored on your own videos, and how.
-
-    Parameters
-    ----------
-    model
-        Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder,
-        Hugging Face id, or `raw`.
-    tasks
-        Tasks to score, separated by commas. `procedure-many` needs several videos of each task.
-    k
-        Also score procedure learning with this number of clusters.
-    only
-        Text file with the names of the videos to score, one per line. Defaults to all.
-    seed
-        Random seed of the baselines and of the wrong answers.
-    """
+    """What is scored on your own videos, and how."""
 
     model: str = "hiero-k400"
+    """Shipped model (hiero-k400 was trained on all of CaptainCook4D), model folder, Hugging Face id, or `raw`."""
     hz: FeatureRate = None
     tasks: str = "procedure,grounding,localization,choices"
+    """Tasks to score, separated by commas. `procedure-many` needs several videos of each task."""
     k: Annotated[int | None, Parameter(alias="-k")] = None
+    """Also score procedure learning with this number of clusters."""
     num_threads: NumThreads = 16
     baselines: Baselines = True
     only: Path | None = None
+    """Text file with the names of the videos to score, one per line. Defaults to all."""
     device: Device = "auto"
     seed: int = 0
+    """Random seed of the baselines and of the wrong answers."""
 
 
 @app.command
@@ -157,35 +201,25 @@ def egomcq(
 @Parameter(name="*")
 @dataclass(frozen=True)
 class EgoProceLOptions:
-    """Files of EgoProceL, and how they are scored.
-
-    Parameters
-    ----------
-    annotations
-        The official annotations folder, with MECCANO, EPIC-Tents and so on.
-    features
-        Folder with a feature file for each video, at any depth, named like its csv file.
-    videos
-        Folder with the videos, for their frame rates.
-    rates
-        csv file with video, fps and frames, instead of `--videos`.
-    only
-        Data sets or tasks to score, separated by commas. Defaults to all.
-    seed
-        Random seed of clusterings and baselines.
-    """
+    """Files of EgoProceL, and how they are scored."""
 
     annotations: Path
+    """The official annotations folder, with MECCANO, EPIC-Tents and so on."""
     features: Path
+    """Folder with a feature file for each video, at any depth, named like its csv file."""
     model: Model
     videos: Path | None = None
+    """Folder with the videos, for their frame rates."""
     rates: Path | None = None
+    """csv file with video, fps and frames, instead of `--videos`."""
     only: str = ""
+    """Data sets or tasks to score, separated by commas. Defaults to all."""
     stride: Annotated[int, Parameter(help="Frames between two feature rows.")] = 16
     baselines: Baselines = True
     protocol: ProtocolName = "corrected"
     device: Device = "auto"
     seed: int = 0
+    """Random seed of clusterings and baselines."""
 
     def read_rates(self) -> dict[str, tuple[float, int]]:
         """Frame rate and number of frames of each video."""
@@ -244,22 +278,15 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
 @Parameter(name="*", group=Group("Goal-Step options", sort_key=11))
 @dataclass(frozen=True)
 class GoalStepOptions:
-    """Features of Goal-Step, and how they are scored.
-
-    Parameters
-    ----------
-    features
-        Folder with a feature file UID.pt for each Ego4D video.
-    groups
-        goalstep_video_groups.tsv, which lists videos to join.
-    fps
-        Frame rate of the videos.
-    """
+    """Features of Goal-Step, and how they are scored."""
 
     features: Path
+    """Folder with a feature file UID.pt for each Ego4D video."""
     model: Model
     groups: Path | None = None
+    """goalstep_video_groups.tsv, which lists videos to join."""
     fps: float = 30.0
+    """Frame rate of the videos."""
     stride: Stride = 16.0
     baselines: Baselines = True
     device: Device = "auto"
@@ -345,7 +372,7 @@ def goalstep_localization(
     annotations: GoalStepFile,
     options: GoalStepOptions,
     report: ReportOptions = ReportOptions(),
-    taxonomy: Path | None = None,
+    taxonomy: Taxonomy = None,
     num_threads: NumThreads = 8,
 ) -> None:
     """Score Goal-Step localization without training: mAP at tIoU 0.1 to 0.5 over steps and substeps.
@@ -353,22 +380,15 @@ def goalstep_localization(
     **Example**
 
     * `hiero eval goalstep-localization --annotations goalstep_val.json --features egovlp/ --model hiero-egovlp/`
-
-    Parameters
-    ----------
-    taxonomy
-        Further labels: goalstep_train.json, or one label per line.
     """
-    from hiero.evaluation.cases import EvalOptions, TextEmbeddings
-    from hiero.evaluation.goalstep import label_text, read_steps
+    from hiero.evaluation.cases import EvalOptions
+    from hiero.evaluation.goalstep import read_steps
     from hiero.evaluation.grounding import name_raw_rows
     from hiero.evaluation.results import Report
     from hiero.evaluation.tasks import localization_task
 
-    annotated = read_steps(annotations)
-    labels = _read_taxonomy(annotated, taxonomy)
-    engine = options.load_engine()
-    embeddings = TextEmbeddings(engine, labels, label_text)
+    annotated, engine = read_steps(annotations), options.load_engine()
+    labels, embeddings = _read_taxonomy(engine, annotated, taxonomy)
     cases, missing = options.read_cases(engine, annotated)
     eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
@@ -384,7 +404,7 @@ def goalstep_classification(
     options: GoalStepOptions,
     report: ReportOptions = ReportOptions(),
     train: Path | None = None,
-    taxonomy: Path | None = None,
+    taxonomy: Taxonomy = None,
 ) -> None:
     """Score Goal-Step key-step classification with known segments, without training and with a linear probe.
 
@@ -396,17 +416,12 @@ def goalstep_classification(
     ----------
     train
         goalstep_train.json, to train a linear probe on its segments.
-    taxonomy
-        Further labels: goalstep_train.json, or one label per line.
     """
-    from hiero.evaluation.cases import TextEmbeddings
-    from hiero.evaluation.goalstep import evaluate_classification, label_text, read_steps
+    from hiero.evaluation.goalstep import evaluate_classification, read_steps
     from hiero.evaluation.results import Report
 
-    annotated = read_steps(annotations)
-    labels = _read_taxonomy(annotated, taxonomy, train)
-    engine = options.load_engine()
-    embeddings = TextEmbeddings(engine, labels, label_text)
+    annotated, engine = read_steps(annotations), options.load_engine()
+    labels, embeddings = _read_taxonomy(engine, annotated, taxonomy, train)
     cases, missing = options.read_cases(engine, annotated)
     train_cases = None
     if train is not None:
@@ -416,8 +431,11 @@ def goalstep_classification(
     report.output(Report("goalstep-classification", [table], options.settings(cases), missing))
 
 
-def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> list[str]:
-    from hiero.evaluation.goalstep import NUM_LABELS, read_taxonomy
+def _read_taxonomy(
+    engine: hiero.Engine, annotated: Sequence[AnnotatedVideo], *files: Path | None
+) -> tuple[list[str], TextEmbeddings]:
+    from hiero.evaluation.cases import TextEmbeddings
+    from hiero.evaluation.goalstep import NUM_LABELS, label_text, read_taxonomy
 
     given = [file for file in files if file is not None]
     labels = read_taxonomy(annotated, given)
@@ -425,4 +443,4 @@ def _read_taxonomy(annotated: Sequence[AnnotatedVideo], *files: Path | None) -> 
         names = ", ".join(map(str, given))
         hint = f"{names} should complete them" if given else "add --taxonomy goalstep_train.json"
         log(f"{len(labels)} labels instead of the paper's {NUM_LABELS}; {hint}")
-    return labels
+    return labels, TextEmbeddings(engine, labels, label_text)

@@ -34,59 +34,39 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FeatureOptions:
-    """What a row of features is, and how it is stored.
-
-    Parameters
-    ----------
-    weights
-        Checkpoint to use instead of the weights that `hiero models get` installs.
-    clock
-        `seconds`: a row every 16/30 s, or every `--spacing` seconds, at any frame rate. `frames`: a
-        row every 16 frames.
-    spacing
-        Seconds between two rows. Defaults to 16/30.
-    window
-        Frames that a row covers, a multiple of 16. Ego4D's own Omnivore features use 32.
-    frames
-        Number of frames out of every 16 that the network sees. Each backbone has its own default.
-    format
-        File format: safetensors, or .pt as used by Ego4D.
-    dtype
-        Precision on disk. Defaults to float16, and to float32 for .pt files.
-    """
+    """What a row of features is, and how it is stored."""
 
     weights: Path | None = None
+    """Checkpoint to use instead of the weights that `hiero models get` installs."""
     clock: Literal["seconds", "frames"] = "seconds"
+    """`seconds`: a row every 16/30 s, or every `--spacing` seconds, at any frame rate. `frames`: a row every 16
+    frames."""
     spacing: float | None = None
+    """Seconds between two rows. Defaults to 16/30."""
     window: int | None = None
+    """Frames that a row covers, a multiple of 16. Ego4D's own Omnivore features use 32."""
     frames: int | None = None
+    """Number of frames out of every 16 that the network sees. Each backbone has its own default."""
     format: Literal["safetensors", "pt"] = "safetensors"
+    """File format: safetensors, or .pt as used by Ego4D."""
     dtype: StoredPrecision | None = None
+    """Precision on disk. Defaults to float16, and to float32 for .pt files."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ComputeOptions:
-    """Where and how the network runs.
-
-    Parameters
-    ----------
-    jobs
-        Videos processed at a time; several help on a GPU.
-    ray
-        Run on the Ray cluster at this address: `auto` if this machine belongs to it, `local` to
-        start one here.
-    workers
-        Processes on the cluster, each with a copy of the network. Defaults to one per GPU, or per two CPUs.
-    precision
-        Precision of the network. `auto` chooses the fastest one.
-    """
+    """Where and how the network runs."""
 
     jobs: Annotated[int, Parameter(alias="-j")] = 1
+    """Videos processed at a time; several help on a GPU."""
     ray: str | None = None
+    """Run on the Ray cluster at this address: `auto` if this machine belongs to it, `local` to start one here."""
     workers: int | None = None
+    """Processes on the cluster, each with a copy of the network. Defaults to one per GPU, or per two CPUs."""
     device: Device = "auto"
     precision: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    """Precision of the network. `auto` chooses the fastest one."""
     batch_size: BatchSize = None
     stream: Stream = 0
     threads: Threads = None

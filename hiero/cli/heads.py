@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Group, Parameter
 
 from hiero.cli.console import log
-from hiero.cli.options import OPTIONS, Device, Out, ReportOptions, Settings, log_missing
-from hiero.cli.training_display import TrainDisplay
+from hiero.cli.evaluation import ReportOptions, log_missing
+from hiero.cli.options import OPTIONS, Device, Out, Settings, parse_frames, parse_hz
+from hiero.cli.training import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError
 from hiero.storage.files import read_lines
@@ -35,42 +36,26 @@ app = App(name="head", help="Train and score VSLNet, ActionFormer and linear pro
 @Parameter(name="*", group=Group("Clip options", sort_key=11))
 @dataclass(frozen=True)
 class ClipOptions:
-    """Features, annotations and the clock.
-
-    Parameters
-    ----------
-    features
-        Folder with a feature file for each video or clip, from a backbone or from `hiero embed`
-        (level 0 is used).
-    annotations
-        Annotations of Ego4D NLQ, Ego4D step grounding or Goal-Step, or your own (as in
-        `hiero eval own`). The format is detected.
-    groups
-        goalstep_video_groups.tsv, which lists videos to join.
-    fps
-        Frame rate of the videos. Defaults to that of the trained head, or 30 for Ego4D.
-    stride
-        Frames between two feature rows. Defaults to that of the trained head, or 16 for Ego4D.
-    hz
-        Feature rows per second, instead of fps and stride. Defaults to 1 for your own annotations.
-    """
+    """Features, annotations and the clock."""
 
     features: Path
+    """Folder with a feature file for each video or clip, from a backbone or from `hiero embed` (level 0 is used)."""
     annotations: Path
+    """Annotations of Ego4D NLQ, Ego4D step grounding or Goal-Step, or your own (as in `hiero eval own`). The format is
+    detected."""
     groups: Path | None = None
+    """goalstep_video_groups.tsv, which lists videos to join."""
     fps: float | None = None
+    """Frame rate of the videos. Defaults to that of the trained head, or 30 for Ego4D."""
     stride: float | None = None
+    """Frames between two feature rows. Defaults to that of the trained head, or 16 for Ego4D."""
     hz: float | None = None
+    """Feature rows per second, instead of fps and stride. Defaults to 1 for your own annotations."""
 
     def clock(self, head_clock: Clock | None = None) -> Clock | None:
         """The clock of the options or of the head; None for the default of the annotation format."""
-        if not all(value is None or value > 0 for value in (self.fps, self.stride, self.hz)):
-            raise InputError("--fps, --stride and --hz must be positive")
-        if self.hz is not None:
-            clock = Clock(self.hz, 1.0)
-        elif self.fps is not None or self.stride is not None:
-            clock = Clock(self.fps or 30.0, self.stride or 16.0)
-        else:
+        clock = parse_hz(self.hz) or parse_frames(self.fps, self.stride)
+        if clock is None:
             return head_clock
         spacing_s = clock.spacing_s
         if head_clock is not None and not math.isclose(spacing_s, head_clock.spacing_s, rel_tol=SPACING_TOLERANCE):
@@ -102,23 +87,16 @@ class ClipOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
-    """Settings of a training run.
-
-    Parameters
-    ----------
-    preset
-        Your own .toml file. Defaults to the preset of the head.
-    resume
-        Continue the run in the output folder.
-    save_every_s
-        Seconds between two saves.
-    """
+    """Settings of a training run."""
 
     preset: str | None = None
+    """Your own .toml file. Defaults to the preset of the head."""
     set_: Settings = None
     resume: bool = False
+    """Continue the run in the output folder."""
     device: Device = "auto"
     save_every_s: float = 300.0
+    """Seconds between two saves."""
 
 
 @app.command

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,23 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 import hiero
-from hiero.cli.console import CollectionBars, echo, log, print_json, print_table, reading_bars
+from hiero.cli.console import CollectionBars, log, reading_bars
 from hiero.errors import InputError
 from hiero.formatting import format_count
 from hiero.storage.files import read_lines
 from hiero.types import Clock
 
 if TYPE_CHECKING:
-    from hiero.evaluation.results import Report
     from hiero.media.source import VideoSource
 
 OPTIONS = Group("Options", sort_key=10)
-MAX_MISSING = 3  # number of videos without features that are named
 
 # `negative=""` means that there is no --no-FLAG, or no --empty-LIST.
 Flag = Annotated[bool, Parameter(negative="")]
 Repeated = Annotated[list[str] | None, Parameter(negative="")]
 Out = Annotated[Path, Parameter(alias="-o")]
+Sources = Annotated[
+    str,
+    Parameter(
+        help="Videos, feature files (.pt, .npy, .npz, .safetensors), folders, patterns such as '*.mp4', or addresses "
+        "(https://, s3:// and others supported by fsspec)."
+    ),
+]
+CorpusAddress = Annotated[str, Parameter(help="Corpus created by `hiero index`: a folder, or an address (s3://…).")]
+Labels = Annotated[
+    Path | None,
+    Parameter(help="Text file with one label per line. Defaults to a bundled list of everyday phrases."),
+]
+ShowAll = Annotated[bool, Parameter(name="--all", negative="", help="Also show improbable results.")]
 OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 NumResults = Annotated[int, Parameter(alias="-n")]
 StoredPrecision = Literal["float16", "float32"]
@@ -64,62 +73,45 @@ Settings = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class LevelOptions:
-    """Levels and labels of the steps.
-
-    Parameters
-    ----------
-    labels
-        Text file with one label per line. Defaults to a bundled list of everyday phrases.
-    """
+    """Levels and labels of the steps."""
 
     k: StepCounts = None
-    labels: Path | None = None
+    labels: Labels = None
 
     @property
     def num_steps(self) -> list[int] | None:
         return parse_numbers("-k", self.k)
 
     def read_labels(self) -> list[str] | None:
-        return read_optional_labels(self.labels)
+        return read_labels(self.labels)
 
 
 @Parameter(name="*", group=Group("Video options", sort_key=11))
 @dataclass(frozen=True)
 class VideoOptions:
-    """How videos and feature files are processed.
-
-    Parameters
-    ----------
-    model
-        Name from `hiero models`, model folder, or Hugging Face id. The name of a backbone gives its
-        features without a model; `raw` takes feature files as they are.
-    precision
-        Precision of the backbone. `auto` chooses the fastest one.
-    cache
-        Reuse earlier results for the same content.
-    transcript
-        Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video,
-        such as kitchen.srt for kitchen.mp4.
-    no_transcript
-        Ignore transcripts next to the videos.
-    speech
-        Transcribe videos that have no transcript, with faster-whisper.
-    no_edits
-        Ignore the corrections that people made to the steps of the videos.
-    """
+    """How videos and feature files are processed."""
 
     model: str = "hiero-k400"
+    """Name from `hiero models`, model folder, or Hugging Face id. The name of a backbone gives its features without a
+    model; `raw` takes feature files as they are."""
     hz: FeatureRate = None
     stream: Stream = 0
     device: Device = "auto"
     precision: Literal["auto", "float32", "float16"] = "auto"
+    """Precision of the backbone. `auto` chooses the fastest one."""
     batch_size: BatchSize = None
     threads: Threads = None
     cache: bool = True
+    """Reuse earlier results for the same content."""
     transcript: Path | None = None
+    """Transcript of the video (.srt, .vtt, or JSON from Whisper). Defaults to one next to the video, such as
+    kitchen.srt for kitchen.mp4."""
     no_transcript: Flag = False
+    """Ignore transcripts next to the videos."""
     speech: Flag = False
+    """Transcribe videos that have no transcript, with faster-whisper."""
     no_edits: Flag = False
+    """Ignore the corrections that people made to the steps of the videos."""
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""
@@ -175,36 +167,6 @@ class VideoOptions:
             )
 
 
-@Parameter(name="*", group=Group("Report options", sort_key=12))
-@dataclass(frozen=True)
-class ReportOptions:
-    """Output of a benchmark."""
-
-    json_: Json = False
-    out: Annotated[Path | None, Parameter(alias="-o", help="Also write the report to this JSON file.")] = None
-
-    def output(self, report: Report, num_tables: int | None = None) -> None:
-        """Write and print a report; at most `num_tables` tables are printed."""
-        report.command = shlex.join(["hiero", *sys.argv[1:]])
-        if self.out is not None:
-            report.save(self.out)
-            log(f"{self.out}: report of {report.benchmark} written, {format_count(len(report.tables), 'table')}")
-        if self.json_:
-            print_json(report.to_dict())
-            return
-        log_missing(report.missing)
-        for table in report.tables[:num_tables]:
-            print_table(table)
-        echo(f"\n{', '.join(f'{name} {value}' for name, value in report.settings.items() if value not in ([], None))}")
-        echo(report.command)
-
-
-def log_missing(videos: list[str]) -> None:
-    """Name some of the videos without features, if there are any."""
-    if videos:
-        log(f"{len(videos)} videos have no feature file: {', '.join(videos[:MAX_MISSING])} …")
-
-
 def announce_edits(video: hiero.Video, unused_because: str = "") -> None:
     """Tell that the steps of a video were corrected, and whether that counts."""
     if video.edits is not None:
@@ -228,6 +190,13 @@ def parse_hz(hz: float | None) -> Clock | None:
     if not hz > 0:
         raise InputError(f"--hz must be positive, got {hz}")
     return Clock(hz, 1.0)
+
+
+def parse_frames(fps: float | None, stride: float | None) -> Clock | None:
+    """`--fps` and `--stride`: the clock of feature rows, by default 30 and 16; None if neither was given."""
+    if fps is None and stride is None:
+        return None
+    return Clock(30.0 if fps is None else fps, 16.0 if stride is None else stride)
 
 
 def set_threads(num_threads: int | None) -> None:
@@ -256,14 +225,9 @@ def parse_numbers(option: str, text: str | None, least: int = 1) -> list[int] | 
     return numbers
 
 
-def read_labels(path: Path) -> list[str]:
-    """The labels of a file with one label per line, without empty lines and repetitions."""
-    labels = read_lines(path)
-    if not labels:
+def read_labels(path: Path | None) -> list[str] | None:
+    """`--labels`: the lines of a file, without empty ones and repetitions; None for the built-in labels."""
+    labels = None if path is None else read_lines(path)
+    if labels == []:
         raise InputError(f"{path}: holds no labels; write one label per line")
     return labels
-
-
-def read_optional_labels(path: Path | None) -> list[str] | None:
-    """`--labels`, or None for the built-in labels."""
-    return None if path is None else read_labels(path)

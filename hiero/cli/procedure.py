@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,19 +9,18 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import plain_table, results_console
 from hiero.cli.inputs import find_inputs
-from hiero.cli.options import Join, Json, OptionalOut, Repeated, VideoOptions, announce_edits, read_optional_labels
-from hiero.cli.steps import parse_formats, write_files
+from hiero.cli.options import Join, Json, Labels, Sources, VideoOptions, announce_edits, read_labels
+from hiero.cli.steps import FileOptions, write_files
 from hiero.errors import InputError
 from hiero.formatting import format_count, format_time, numbered_title
 from hiero.types import Hierarchy
 
 
 def procedure(
-    *videos: str,
+    *videos: Sources,
     k: Annotated[int | None, Parameter(alias="-k", help="Number of steps. Chosen by the length by default.")] = None,
-    labels: Path | None = None,
-    out: OptionalOut = None,
-    export: Repeated = None,
+    labels: Labels = None,
+    files: FileOptions = FileOptions(),
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -33,21 +31,10 @@ def procedure(
 
     * `hiero procedure monday.mp4 tuesday.mp4 wednesday.mp4`
     * `hiero procedure salads/ -k 8 -o out/ --export csv`
-
-    Parameters
-    ----------
-    videos
-        At least two videos, feature files, folders, patterns or addresses.
-    labels
-        Text file with one label per line. Defaults to a bundled list of everyday phrases.
-    out
-        Output folder, with a subfolder for each video.
-    export
-        Also write this format, as for `hiero steps`. Repeatable.
     """
     from hiero.engine.together import steps_together
 
-    formats, vocabulary = parse_formats(export, out), read_optional_labels(labels)
+    formats, vocabulary = files.formats(), read_labels(labels)
     run = find_inputs(videos, options, "read", join)
     if len(run.sources) < 2:
         raise InputError(f"a procedure needs at least two videos of one task, got {len(run.sources)}")
@@ -58,8 +45,8 @@ def procedure(
             announce_edits(read[name], "hiero procedure cuts the videos again")
     hierarchies = dict(zip(read, steps_together(list(read.values()), k, vocabulary), strict=True))
     for name, hierarchy in hierarchies.items():
-        if out is not None:
-            write_files(read[name], hierarchy, vocabulary, run.folder_of(name, out), formats)
+        if files.out is not None:
+            write_files(read[name], hierarchy, vocabulary, run.folder_of(name, files.out), formats)
         run.done[name] = hierarchy.to_dict()
     if not json_:
         print_procedure(hierarchies)

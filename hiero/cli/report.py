@@ -12,7 +12,7 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import log, print_json
 from hiero.cli.inputs import exit_if_failed, find_inputs
-from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_optional_labels
+from hiero.cli.options import Flag, Join, Json, Out, VideoOptions, announce_edits, check_at_least, read_labels
 from hiero.errors import InputError
 from hiero.formatting import format_count
 from hiero.types import Step
@@ -29,25 +29,16 @@ NOTHING_SHARED = (
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ActivityOptions:
-    """Which steps are compared, and how activities are formed.
-
-    Parameters
-    ----------
-    level
-        Level of the steps that are compared (0 is the coarsest). Defaults to the finest.
-    num
-        Number of activities. Chosen automatically by default.
-    labels
-        Text file with one label per line, not for a corpus. Defaults to a bundled list of everyday
-        phrases.
-    by_label
-        Group steps by their labels instead of by similarity.
-    """
+    """Which steps are compared, and how activities are formed."""
 
     level: int | None = None
+    """Level of the steps that are compared (0 is the coarsest). Defaults to the finest."""
     num: Annotated[int | None, Parameter(alias="-n")] = None
+    """Number of activities. Chosen automatically by default."""
     labels: Path | None = None
+    """Text file with one label per line, not for a corpus. Defaults to a bundled list of everyday phrases."""
     by_label: Flag = False
+    """Group steps by their labels instead of by similarity."""
 
     def choose_level(self, video: str, num_levels: int) -> int:
         """The level that is compared."""
@@ -141,7 +132,7 @@ def _read_videos(
 ) -> tuple[list[VideoSteps], str, dict[str, str]]:
     from hiero.corpus.folder_report import describe_steps, select_corrected
 
-    vocabulary = read_optional_labels(activities.labels)
+    vocabulary = read_labels(activities.labels)
     run = find_inputs([str(path) for path in paths], options, "report", join)
     if len(run.sources) < 2:
         raise InputError("a report compares videos; give at least two, or a folder")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import echo, log, make_console, plain_table, print_json, print_table
+from hiero.cli.console import echo, log, make_console, plain_table, print_json
+from hiero.cli.evaluation import print_table
 from hiero.cli.options import Device, Flag, Json, Out, check_at_least
 from hiero.errors import InputError
 from hiero.formatting import format_count, format_time
@@ -26,18 +27,12 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TableFormat:
-    """How tables are printed.
-
-    Parameters
-    ----------
-    markdown
-        Print Markdown.
-    latex
-        Print LaTeX (booktabs).
-    """
+    """How tables are printed."""
 
     markdown: Flag = False
+    """Print Markdown."""
     latex: Flag = False
+    """Print LaTeX (booktabs)."""
     json_: Json = False
 
     def output(self, summary: dict[str, Any]) -> None:
@@ -58,15 +53,26 @@ class TableFormat:
                 print_table(table)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models are scored."""
+
+    models: Path | None = None
+    """Folder with your own model folders, used instead of released or trained ones. NAME-seed0, NAME-seed1 … are
+    averaged."""
+    seeds: int = 1
+    """Models to train for each row that needs it (8 in the paper); 0 trains none."""
+    device: Device = "auto"
+
+
 def reproduce(
     data: Path,
     /,
     *tables: str,
     out: Out = Path("reproduced"),
-    models: Path | None = None,
-    seeds: int = 1,
+    options: ModelOptions = ModelOptions(),
     check: Flag = False,
-    device: Device = "auto",
     show: TableFormat = TableFormat(),
 ) -> None:
     """Compute the tables of the paper, with our numbers beside the published ones.
@@ -88,11 +94,6 @@ def reproduce(
         Compute only these tables. Defaults to all that need no models except released ones and heads.
     out
         Output folder for models, reports and the summary.
-    models
-        Folder with your own model folders, used instead of released or trained ones. NAME-seed0,
-        NAME-seed1 … are averaged.
-    seeds
-        Models to train for each row that needs it (8 in the paper); 0 trains none.
     check
         Only say what is there and what is missing.
     """
@@ -100,12 +101,12 @@ def reproduce(
     from hiero.evaluation.released_files import ReleasedFiles
     from hiero.evaluation.reproduction import Reproduction
 
-    check_at_least("--seeds", seeds, 0)
+    check_at_least("--seeds", options.seeds, 0)
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; give the folder that holds the released files")
     if unknown := [name for name in tables if name not in table_names()]:
         raise InputError(f"{unknown[0]}: no such table; choose from {', '.join(table_names())}")
-    files = ReleasedFiles(data, out, seeds, models)
+    files = ReleasedFiles(data, out, options.seeds, options.models)
     if check:
         survey = Reproduction(files).survey(tables or table_names())
         if show.json_:
@@ -113,9 +114,9 @@ def reproduce(
         else:
             print_survey(survey)
         return
-    names = tables or tuple(default_tables(seeds > 0))
+    names = tables or tuple(default_tables(options.seeds > 0))
     with hold_lock(out / ".lock", str(out), wait_s=0):
-        reproduction = Reproduction(files, device)
+        reproduction = Reproduction(files, options.device)
         survey = reproduction.survey(names)
         print_survey(survey, stderr=True)
         if not any(count["ready"] for count in survey["tables"].values()):

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 import hiero
 from hiero.cli.console import echo, log
 from hiero.cli.corpus import with_model_of
-from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_optional_labels
+from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_labels
 from hiero.errors import InputError
 from hiero.formatting import format_count
 from hiero.serve.settings import Role, ServerSettings, is_loopback
@@ -154,7 +154,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
         raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
     library.cache, library.adds_to_corpus = options.cache, settings.index
     library.transcripts = TranscriptSettings(None, not options.no_transcript, options.speech, options.cache)
-    library.labels = read_optional_labels(settings.labels)
+    library.labels = read_labels(settings.labels)
     return library
 
 

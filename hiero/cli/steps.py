@@ -11,7 +11,7 @@ from cyclopts import Parameter
 import hiero
 from hiero.cli.console import Cells, log, moment_cells, print_moments, results_console
 from hiero.cli.inputs import find_inputs
-from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, VideoOptions, announce_edits
+from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, Sources, VideoOptions, announce_edits
 from hiero.errors import InputError
 from hiero.formatting import format_count, format_time
 from hiero.types import Hierarchy, Step
@@ -19,31 +19,41 @@ from hiero.types import Hierarchy, Step
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class StepOptions:
-    """How a video is divided, and which files are written.
+class FileOptions:
+    """Which files are written."""
 
-    Parameters
-    ----------
-    method
-        How steps are found: `contiguous` (each step once), `spectral` (the paper's
-        threads, which may recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
-    out
-        Output folder for steps.json, report.html, the exports and a picture of each step. Each of
-        several videos gets a subfolder.
-    export
-        Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet,
-        activitynet, labelstudio, fiftyone, a plug-in, or all. Repeatable.
-    """
-
-    method: str = "contiguous"
     out: OptionalOut = None
+    """Output folder for steps.json, report.html, the exports and a picture of each step. Each of several videos gets a
+    subfolder."""
     export: Repeated = None
+    """Also write this format: vtt, srt, ffmetadata, youtube, otio, edl, elan, csv, parquet, activitynet, labelstudio,
+    fiftyone, a plug-in, or all. Repeatable."""
+
+    def formats(self) -> list[str]:
+        """The names of the export formats, without repetitions."""
+        from hiero.formats.registry import NO_PARQUET, exporter_names
+
+        names = [name for part in self.export or [] for name in part.split(",")]
+        registered = exporter_names()
+        has_parquet = find_spec("pyarrow") is not None
+        if "all" in names:
+            if not has_parquet:
+                log("parquet is skipped because it needs pyarrow; run: pip install 'hiero-video[export]'")
+            names = [name for name in registered if name != "parquet" or has_parquet]
+        elif "parquet" in names and not has_parquet:
+            raise InputError(NO_PARQUET)
+        if unknown := [name for name in names if name not in registered]:
+            raise InputError(f"--export must be one of {', '.join(registered)} or all; got {', '.join(unknown)}")
+        if names and self.out is None:
+            raise InputError("--export needs an output folder: -o OUT/")
+        return list(dict.fromkeys(names))
 
 
 def steps(
-    *videos: str,
+    *videos: Sources,
+    method: str = "contiguous",
     levels: LevelOptions = LevelOptions(),
-    step_options: StepOptions = StepOptions(),
+    files: FileOptions = FileOptions(),
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -62,28 +72,28 @@ def steps(
 
     Parameters
     ----------
-    videos
-        Videos, feature files (.pt, .npy, .npz, .safetensors), folders, patterns such as '*.mp4', or
-        addresses (https://, s3:// and others supported by fsspec).
+    method
+        How steps are found: `contiguous` (each step once), `spectral` (the paper's threads, which may
+        recur), k-means, k-means-cosine, tw-finch, equal-parts, random, or a plug-in.
     """
     from hiero.steps.clustering import clustering_names
 
-    formats = parse_formats(step_options.export, step_options.out)
-    if step_options.method not in clustering_names():
-        raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {step_options.method}")
+    formats = files.formats()
+    if method not in clustering_names():
+        raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
-    uses_edits = num_steps is None and step_options.method == "contiguous"
+    uses_edits = num_steps is None and method == "contiguous"
     run = find_inputs(videos, options, "steps", join)
     for name, source in run:
         with run.report_errors(name):
             video = run.read(source)
             announce_edits(video, "" if uses_edits else "-k and --method cut the video again")
-            hierarchy = video.steps(num_steps, method=step_options.method, labels=vocabulary)
+            hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
             num_found = len(hierarchy.levels[-1])
-            if num_steps and step_options.method == "contiguous" and num_found < num_steps[-1]:
+            if num_steps and method == "contiguous" and num_found < num_steps[-1]:
                 log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
-            if step_options.out is not None:
-                write_files(video, hierarchy, vocabulary, run.folder_of(name, step_options.out), formats)
+            if files.out is not None:
+                write_files(video, hierarchy, vocabulary, run.folder_of(name, files.out), formats)
             if not json_:
                 print_steps(hierarchy, run.title_of(name))
             run.done[name] = hierarchy.to_dict()
@@ -91,37 +101,13 @@ def steps(
 
 
 def write_files(
-    video: hiero.Video,
-    hierarchy: Hierarchy,
-    labels: list[str] | None,
-    folder: Path,
-    formats: list[str],
+    video: hiero.Video, hierarchy: Hierarchy, labels: list[str] | None, folder: Path, formats: list[str]
 ) -> None:
     """`-o`: write the files of one video, and list them in a message."""
     from hiero.engine.html_report import write_results
 
     write_results(video, hierarchy, labels, folder, formats)
     log(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir() if not path.name.startswith('.')))}")
-
-
-def parse_formats(export: list[str] | None, out: Path | None) -> list[str]:
-    """`--export`: the names of the formats, without repetitions."""
-    from hiero.formats.registry import NO_PARQUET, exporter_names
-
-    names = [name for part in export or [] for name in part.split(",")]
-    registered = exporter_names()
-    has_parquet = find_spec("pyarrow") is not None
-    if "all" in names:
-        if not has_parquet:
-            log("parquet is skipped because it needs pyarrow; run: pip install 'hiero-video[export]'")
-        names = [name for name in registered if name != "parquet" or has_parquet]
-    elif "parquet" in names and not has_parquet:
-        raise InputError(NO_PARQUET)
-    if unknown := [name for name in names if name not in registered]:
-        raise InputError(f"--export must be one of {', '.join(registered)} or all; got {', '.join(unknown)}")
-    if names and out is None:
-        raise InputError("--export needs an output folder: -o OUT/")
-    return list(dict.fromkeys(names))
 
 
 def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:

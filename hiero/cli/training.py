@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Parameter
 
 import hiero
 from hiero.cli.console import echo, log, progress_bar
-from hiero.cli.options import Device, Out, Settings, StoredPrecision, parse_numbers
-from hiero.cli.training_display import TrainDisplay
+from hiero.cli.options import Device, Out, Settings, StoredPrecision, parse_frames, parse_numbers
 from hiero.devices import choose_device
-from hiero.formatting import format_count
+from hiero.formatting import format_count, printable
 from hiero.types import Clock
+
+if TYPE_CHECKING:
+    from hiero.training.loop import TrainingStatus
+
+LOSS_NAMES = {"alignment": "L_vna", "threads": "L_ft"}  # as the paper writes them
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RowTimes:
+    """When the rows of a feature file are."""
+
+    fps: float | None = None
+    """Frame rate of the video. Defaults to that of the training data."""
+    stride: float | None = None
+    """Frames between two segments. Defaults to that of the training data."""
+    start_s: float = 0.0
+    """Start of the first segment in seconds."""
+
+    def clock(self, trained: Clock) -> Clock:
+        fps = trained.fps if self.fps is None else self.fps
+        return Clock(fps, trained.stride if self.stride is None else self.stride, self.start_s)
 
 
 def embed(
@@ -24,9 +47,7 @@ def embed(
     *,
     model: Path,
     out: Out,
-    fps: float | None = None,
-    stride: float | None = None,
-    start_s: float = 0.0,
+    times: RowTimes = RowTimes(),
     levels: str | None = None,
     threads: bool | None = None,
     device: Device = "auto",
@@ -52,12 +73,6 @@ def embed(
         Model folder or Hugging Face id.
     out
         Output file, or output folder if FEATURES is a folder.
-    fps
-        Frame rate of the video. Defaults to that of the training data.
-    stride
-        Frames between two segments. Defaults to that of the training data.
-    start_s
-        Start of the first segment in seconds.
     levels
         Levels to write, such as 0,1,2. Defaults to all.
     threads
@@ -68,9 +83,7 @@ def embed(
     level_numbers = parse_numbers("--levels", levels, 0)
     targets = output_files(features, out)
     loaded = hiero.load_model(model).to(choose_device(device))
-    trained = loaded.config.clock
-    clock = Clock(trained.fps if fps is None else fps, trained.stride if stride is None else stride, start_s)
-    embedder = FileEmbedder(loaded, clock, level_numbers, threads, hiero.__version__)
+    embedder = FileEmbedder(loaded, times.clock(loaded.config.clock), level_numbers, threads, hiero.__version__)
     if features.is_file():
         embedder.embed_file(features, out)
         echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in tensor_shapes(out).items())}")
@@ -88,18 +101,26 @@ def _exit_if_skipped(problems: list[str]) -> None:
         sys.exit(1)
 
 
-def pack(
-    folder: Path,
-    out: Path,
-    /,
-    *,
-    backbone: str | None = None,
-    fps: float | None = None,
-    stride: float | None = None,
-    window: float | None = None,
-    dtype: StoredPrecision = "float16",
-    skip_bad: bool = False,
-) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StoreOptions:
+    """What the store records about the features."""
+
+    backbone: str | None = None
+    """Name of the features, recorded in the store."""
+    fps: float | None = None
+    """Frame rate of the videos. Defaults to the value recorded by `hiero extract`, or 30."""
+    stride: float | None = None
+    """Frames between two segments. Defaults to the value recorded by `hiero extract`, or 16."""
+    window: float | None = None
+    """Frames that a segment covers. Defaults to the value recorded by `hiero extract`, or 16."""
+    dtype: StoredPrecision = "float16"
+    """Precision on disk."""
+    skip_bad: bool = False
+    """Skip unusable files instead of stopping."""
+
+
+def pack(folder: Path, out: Path, /, *, options: StoreOptions = StoreOptions()) -> None:
     """Pack a folder of feature files into a store for training.
 
     All unusable files are reported at once. An existing store is replaced when the new one is complete.
@@ -115,77 +136,95 @@ def pack(
         the id of the video.
     out
         Output folder for the store.
-    backbone
-        Name of the features, recorded in the store.
-    fps
-        Frame rate of the videos. Defaults to the value recorded by `hiero extract`, or 30.
-    stride
-        Frames between two segments. Defaults to the value recorded by `hiero extract`, or 16.
-    window
-        Frames that a segment covers. Defaults to the value recorded by `hiero extract`, or 16.
-    dtype
-        Precision on disk.
-    skip_bad
-        Skip unusable files instead of stopping.
     """
     from hiero.features.files import find_features
     from hiero.features.stores import pack as pack_features
 
-    clock = None if fps is None and stride is None else Clock(fps or 30.0, stride or 16.0)
     with progress_bar(f"pack {folder.name}/", len(find_features(folder))) as advance:
         store, problems = pack_features(
             folder,
             out,
-            backbone=backbone,
-            clock=clock,
-            window=window,
-            precision=dtype,
-            skip_bad=skip_bad,
+            backbone=options.backbone,
+            clock=parse_frames(options.fps, options.stride),
+            window=options.window,
+            precision=options.dtype,
+            skip_bad=options.skip_bad,
             progress=advance,
         )
     hours = sum(video.length for video in store.videos.values()) * store.clock.spacing_s / 3600
-    echo(f"{out}: {format_count(len(store), 'video')}, {hours:.1f} hours, {store.width}-d, {dtype}")
+    echo(f"{out}: {format_count(len(store), 'video')}, {hours:.1f} hours, {store.width}-d, {options.dtype}")
     _exit_if_skipped(problems)
+
+
+class TrainDisplay:
+    """The display of a training run on standard error: messages, and a bar with losses, speed and time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=self.console,
+        )
+        self.task: Any = None
+
+    def log(self, line: str) -> None:
+        """Print a message above the bar."""
+        self.console.print(printable(line), soft_wrap=True, markup=False)
+
+    @contextmanager
+    def steps(self, done: int, total: int) -> Iterator[None]:
+        """The bar of the optimisation steps; `done` of them are from an earlier run."""
+        self.task = self.progress.add_task("train", total=total, completed=done, status="")
+        with self.progress:
+            yield
+
+    @contextmanager
+    def texts(self, total: int) -> Iterator[Any]:
+        """The bar of encoded texts. Yields a function to call with the number of newly encoded texts."""
+        task = self.progress.add_task("texts", total=total, status="")
+        with self.progress:
+            yield lambda num_texts: self.progress.advance(task, num_texts)
+        self.progress.remove_task(task)
+
+    def report(self, report: TrainingStatus) -> None:
+        """Update the bar."""
+        losses = " ".join(f"{LOSS_NAMES.get(name, name)} {value:.3f}" for name, value in report.losses.items())
+        status = f"epoch {report.epoch} {losses} {report.windows_per_s:.0f} windows/s"
+        self.progress.update(self.task, completed=report.step, status=status)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is learned from, and how the run proceeds.
-
-    Parameters
-    ----------
-    preset
-        k400-minilm, omnivore, egovlp, lavila-l, or your own .toml file.
-    validation
-        Narrations to validate on after each epoch. Their videos are not used for training.
-    validation_share
-        Share of the videos used for validation if `--validation` is not given. 0 disables it.
-    skip
-        Text file with the ids of videos to leave out, one per line.
-    speech_window_s
-        Seconds before or after an utterance in which its action may happen, at level 0; doubled at
-        each coarser level. `--set losses.alpha` takes precedence.
-    resume
-        Continue the run in the output folder.
-    capture
-        Compile the training step into a CUDA graph. `auto` does so if the run is long enough.
-    save_every_s
-        Seconds between two saves.
-    text_cache
-        Folder for cached text embeddings. Defaults to hiero's cache.
-    """
+    """What is learned from, and how the run proceeds."""
 
     preset: str = "k400-minilm"
+    """k400-minilm, omnivore, egovlp, lavila-l, or your own .toml file."""
     set_: Settings = None
     validation: Path | None = None
+    """Narrations to validate on after each epoch. Their videos are not used for training."""
     validation_share: float = 0.1
+    """Share of the videos used for validation if `--validation` is not given. 0 disables it."""
     skip: Path | None = None
+    """Text file with the ids of videos to leave out, one per line."""
     speech_window_s: float = 8.0
+    """Seconds before or after an utterance in which its action may happen, at level 0; doubled at each coarser level.
+    `--set losses.alpha` takes precedence."""
     resume: bool = False
+    """Continue the run in the output folder."""
     capture: Literal["auto", "yes", "no"] = "auto"
+    """Compile the training step into a CUDA graph. `auto` does so if the run is long enough."""
     save_every_s: float = 300.0
+    """Seconds between two saves."""
     text_cache: Path | None = None
+    """Folder for cached text embeddings. Defaults to hiero's cache."""
     device: Device = "auto"
 
 

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-import hiero
 from hiero.corpus.indexing import ArrivalWatcher
 from hiero.errors import BusyError, InputError
 from hiero.networks.vector_cache import TextCache
@@ -78,7 +78,7 @@ class Application(RequestLog):
 
 
 def _create_api(services: Services) -> FastAPI:
-    app = FastAPI(title="hiero", version=hiero.__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hiero", version=version("hiero-video"), docs_url=None, redoc_url=None)
     app.state.services = services
     for kind in (*ERROR_STATUS, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer_error)

@@ -181,7 +181,8 @@ def _progress_callback(job: Job) -> ProgressCallback:
         elif event.stage == "read":
             begin_s, begin = first_read = first_read or (time.monotonic(), event.done)
             duration_s = event.total or job.duration_s
-            left_s = estimate_left(time.monotonic() - begin_s, event.done - begin, (duration_s or 0.0) - event.done)
+            num_done, num_left = event.done - begin, max(0.0, (duration_s or 0.0) - event.done)
+            left_s = (time.monotonic() - begin_s) * num_left / num_done if num_done > 0 else None
             changes = {"message": "", "done_s": event.done, "duration_s": duration_s, "left_s": left_s}
         else:
             changes = {"message": hide_folders(event.message), "left_s": None}
@@ -191,11 +192,6 @@ def _progress_callback(job: Job) -> ProgressCallback:
             job.update(**changes)
 
     return report
-
-
-def estimate_left(spent_s: float, num_done: float, num_left: float) -> float | None:
-    """The time for the rest of a job at its speed so far, or None before there is one."""
-    return spent_s * max(0.0, num_left) / num_done if num_done > 0 else None
 
 
 def hide_folders(text: str) -> str:

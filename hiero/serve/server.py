@@ -31,20 +31,24 @@ NUM_OPEN_FILES = 4096  # each connection may also have a video open
 SHUTDOWN_S = 20  # time for unfinished requests
 
 
+@contextmanager
+def exit_at_sigterm() -> Iterator[None]:
+    """End the block with an exit, so that it cleans up. uvicorn repeats the signal after its shutdown."""
+    if threading.current_thread() is not threading.main_thread():  # only this one can handle signals
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@exit_at_sigterm()
 def run_server(
-    library: Library,
-    settings: ServerSettings,
-    on_ready: Callable[[str], None],
-    watcher: ArrivalWatcher | None = None,
+    library: Library, settings: ServerSettings, on_ready: Callable[[str], None], watcher: ArrivalWatcher | None = None
 ) -> None:
     """Serve until the process is interrupted."""
-    with _exit_at_sigterm():
-        _run_server(library, settings, on_ready, watcher)
-
-
-def _run_server(
-    library: Library, settings: ServerSettings, on_ready: Callable[[str], None], watcher: ArrivalWatcher | None
-) -> None:
     if settings.upload is not None:
         try:
             settings.upload.mkdir(parents=True, exist_ok=True)
@@ -65,19 +69,6 @@ def _run_server(
             Server(app, settings).run(sockets=[socket])
     finally:
         state.close()
-
-
-@contextmanager
-def _exit_at_sigterm() -> Iterator[None]:
-    """End the block with an exit, so that it cleans up. uvicorn repeats the signal after its shutdown."""
-    if threading.current_thread() is not threading.main_thread():  # only this one can handle signals
-        yield
-        return
-    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 class Server(uvicorn.Server):

@@ -22,74 +22,49 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings of a server.
-
-    Parameters
-    ----------
-    host
-        Address to listen on. 0.0.0.0 listens on all networks.
-    port
-        Port to listen on. 0 chooses a free one.
-    truth
-        Annotations in the format of `hiero eval own`, shown in an extra row.
-    labels
-        Text file with one label per line. Defaults to a bundled list of everyday phrases.
-    token
-        Shared token with all rights. One is generated if other machines can reach the server and nobody
-        has a token.
-    allow_host
-        Host name under which the server may be reached. Repeatable.
-    upload
-        Folder for videos that are uploaded on the page. Uploads are off by default.
-    upload_limit
-        Maximum size of an upload in megabytes.
-    state
-        Folder for jobs, edits with their history, and tokens. Without it, jobs end with the server and
-        edits are saved next to the videos.
-    write_edits
-        With `--state`, also save edits next to the videos.
-    index
-        Add the videos that are processed to the corpus, so that they can be searched.
-    jobs
-        Number of videos that are processed at the same time.
-    watch
-        Check folders and addresses every ten seconds for new videos, and process them.
-    root_path
-        Path under which a proxy serves the page, such as /hiero.
-    trusted_proxy
-        Address or network of a proxy whose X-Forwarded headers are trusted. Repeatable.
-    user_header
-        Header in which a trusted proxy sends the name of the signed-in user, such as Remote-User.
-    header_role
-        Role of users named in that header who have no token of their own. `none` denies them access.
-    log_format
-        Log each request and each change to standard error, as text or JSON.
-    choose_folders
-        Whether administrators may add folders of the home folder on the page.
-    open
-        Open the page in a browser.
-    """
+    """Settings of a server."""
 
     host: str = "127.0.0.1"
+    """Address to listen on. 0.0.0.0 listens on all networks."""
     port: Annotated[int, Parameter(alias="-p")] = 8400
+    """Port to listen on. 0 chooses a free one."""
     truth: Path | None = None
+    """Annotations in the format of `hiero eval own`, shown in an extra row."""
     labels: Path | None = None
+    """Text file with one label per line. Defaults to a bundled list of everyday phrases."""
     token: str | None = None
+    """Shared token with all rights. One is generated if other machines can reach the server and nobody has a token."""
     allow_host: Repeated = None
+    """Host name under which the server may be reached. Repeatable."""
     upload: Path | None = None
+    """Folder for videos that are uploaded on the page. Uploads are off by default."""
     upload_limit: int = 2000
+    """Maximum size of an upload in megabytes."""
     state: Path | None = None
+    """Folder for jobs, edits with their history, and tokens. Without it, jobs end with the server and edits are saved
+    next to the videos."""
     write_edits: Flag = False
+    """With `--state`, also save edits next to the videos."""
     index: Flag = False
+    """Add the videos that are processed to the corpus, so that they can be searched."""
     jobs: int = 1
+    """Number of videos that are processed at the same time."""
     watch: Flag = False
+    """Check folders and addresses every ten seconds for new videos, and process them."""
     root_path: str = ""
+    """Path under which a proxy serves the page, such as /hiero."""
     trusted_proxy: Repeated = None
+    """Address or network of a proxy whose X-Forwarded headers are trusted. Repeatable."""
     user_header: str | None = None
+    """Header in which a trusted proxy sends the name of the signed-in user, such as Remote-User."""
     header_role: Literal["view", "edit", "admin", "none"] = "view"
+    """Role of users named in that header who have no token of their own. `none` denies them access."""
     log_format: LogFormat = "none"
+    """Log each request and each change to standard error, as text or JSON."""
     choose_folders: Annotated[bool, Parameter(parse=False)] = False
+    """Whether administrators may add folders of the home folder on the page."""
     open: Flag = False
+    """Open the page in a browser."""
 
     @property
     def hosts(self) -> frozenset[str]:

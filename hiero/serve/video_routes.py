@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import Body, Depends, Query
 from fastapi.responses import FileResponse, Response
 
-import hiero
 from hiero.corpus.corpus import Corpus, Hit
 from hiero.engine import Video
 from hiero.engine.joined import place_files
@@ -59,7 +58,7 @@ async def server(context: Context) -> dict[str, Any]:
     """Version, model and features of the server."""
     library = context.library
     return {
-        "version": hiero.__version__,
+        "version": context.request.app.version,
         "model": library.engine.name,
         "corpus": library.corpus is not None,
         "words": library.engine.has_text,

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import hiero.cli
 from hiero.formats.hiero_json import write_edits
+from hiero.formats.registry import exporter_names, find_exporter
 from hiero.types import Hierarchy, Step
 from tests.conftest import FIXTURES, close, load
 from tests.documentation import check_schema
@@ -34,46 +35,27 @@ def model(tmp_path_factory) -> Path:
 
 
 def test_embed_equals_the_release(model, tmp_path):
-    data = load("forward")
-    save_file({"x": data["offset/x"]}, tmp_path / "v.safetensors")
-    run_hiero(
-        "embed",
-        tmp_path / "v.safetensors",
-        "--model",
-        model,
-        "-o",
-        tmp_path / "out.safetensors",
-        "--fps",
-        30,
-        "--stride",
-        16,
-        "--start-s",
-        562 * 16 / 30,
-        "--levels",
-        "0,1,2",
-        "--no-threads",
-        "--device",
-        "auto",
-    )
-    out = load_file(tmp_path / "out.safetensors")
-    assert set(out) == {f"{kind}{level}" for kind in ("level", "projected", "times") for level in range(3)}
+    data, source, out = load("forward"), tmp_path / "v.safetensors", tmp_path / "out.safetensors"
+    save_file({"x": data["offset/x"]}, source)
+    clock = ("--fps", 30, "--stride", 16, "--start-s", 562 * 16 / 30)
+    run_hiero("embed", source, "--model", model, "-o", out, *clock, "--levels", "0,1,2", "--no-threads")
+    tensors = load_file(out)
+    assert set(tensors) == {f"{kind}{level}" for kind in ("level", "projected", "times") for level in range(3)}
     for level in range(3):
-        close(out[f"level{level}"], data[f"offset/out_depth{level}"])
-        close(out[f"projected{level}"], data[f"offset/proj_depth{level}"])
-        close(out[f"times{level}"], data[f"offset/pos_depth{level}"])
+        close(tensors[f"level{level}"], data[f"offset/out_depth{level}"])
+        close(tensors[f"projected{level}"], data[f"offset/proj_depth{level}"])
+        close(tensors[f"times{level}"], data[f"offset/pos_depth{level}"])
 
 
 def test_embed_with_threads_and_fewer_levels(model, tmp_path):
-    torch.save(torch.randn(64, 24), tmp_path / "v.pt")
-    out = run_hiero(
-        "embed", tmp_path / "v.pt", "--model", model, "-o", tmp_path / "out.safetensors", "--levels", "2,0", "--threads"
-    ).stdout
-    tensors = load_file(tmp_path / "out.safetensors")
+    source, out = tmp_path / "v.pt", tmp_path / "out.safetensors"
+    torch.save(torch.randn(64, 24), source)
+    run_hiero("embed", source, "--model", model, "-o", out, "--levels", "2,0", "--threads")
+    tensors = load_file(out)
     assert set(tensors) == {f"{kind}{level}" for kind in ("level", "projected", "times", "threads") for level in (0, 2)}
     assert tensors["threads0"].eq(-1).all()
     assert tensors["threads2"].shape == (16,)
     assert tensors["threads2"].min() >= 0
-    assert "threads2 (16,)" in out
 
 
 def test_a_folder_is_resumed_and_one_bad_file_stops_nothing(model, tmp_path):
@@ -143,36 +125,26 @@ def test_interrupted_and_killed_runs_leave_only_whole_files(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("file", "options", "fact"),
     [
-        (["embed", "{tmp}/missing.pt", "--model", "{model}", "-o", "{tmp}/o"], "missing.pt: no such file or folder"),
-        (["embed", "{tmp}/v.pt", "--model", "{tmp}", "-o", "{tmp}/o"], "not a model folder, config.json is missing"),
-        (
-            ["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "0,7"],
-            "levels must be some of 0, 1, 2",
-        ),
-        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--levels", "all"], "--levels takes numbers"),
-        (["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--fps", "0"], "fps must be a positive number"),
-        (
-            ["embed", "{tmp}/v.pt", "--model", "{model}", "-o", "{tmp}/o", "--device", "abacus"],
-            "--device abacus cannot be used",
-        ),
-        (
-            ["embed", "{tmp}/wide.pt", "--model", "{model}", "-o", "{tmp}/o"],
-            "wide.pt: features are 25 wide, expected 24",
-        ),
-        (["embed", "{tmp}/empty", "--model", "{model}", "-o", "{tmp}/o"], "no feature files in this folder"),
-        (["models", "import", "{tmp}/v.pt", "-o", "{tmp}/o"], "not a HiERO checkpoint"),
+        ("missing.pt", [], "missing.pt"),
+        ("v.pt", ["--model", "{tmp}"], "config.json"),
+        ("v.pt", ["--levels", "0,7"], "0, 1, 2"),
+        ("v.pt", ["--levels", "all"], "--levels"),
+        ("v.pt", ["--fps", "0"], "fps"),
+        ("v.pt", ["--device", "abacus"], "--device abacus"),
+        ("wide.pt", [], "wide.pt: features are 25 wide"),
+        ("empty", [], "empty"),
     ],
 )
-def test_mistakes_get_one_clear_line(model, tmp_path, arguments, message):
+def test_mistakes_get_one_clear_line(model, tmp_path, file, options, fact):
     torch.save(torch.randn(9, 24), tmp_path / "v.pt")
     torch.save(torch.randn(9, 25), tmp_path / "wide.pt")
     (tmp_path / "empty").mkdir()
-    result = run_hiero(*(argument.format(tmp=tmp_path, model=model) for argument in arguments), check=False)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+    options = [option.format(tmp=tmp_path) for option in options]
+    options += [] if "--model" in options else ["--model", model]
+    result = run_hiero("embed", tmp_path / file, "-o", tmp_path / "o", *options, check=False)
+    assert (result.returncode, fact in result.stderr, "Traceback" in result.stderr) == (2, True, False)
     assert not (tmp_path / "o").exists()
 
 
@@ -200,18 +172,15 @@ def test_outputs_never_replace_inputs(model, tmp_path, out):
     assert (tmp_path / "in/a.safetensors").read_bytes() == before
 
 
-def test_pack(tmp_path):
+def test_pack_names_files_that_cannot_be_used(tmp_path):
+    command = ("pack", tmp_path / "in", tmp_path / "store")
     (tmp_path / "in").mkdir()
     torch.save(torch.randn(1125, 24), tmp_path / "in/a.pt")
-    out = run_hiero("pack", tmp_path / "in", tmp_path / "store", "--backbone", "omnivore").stdout
-    assert "1 video, 0.2 hours, 24-d, float16" in out
+    assert "1 video, 0.2 hours, 24-d, float16" in run_hiero(*command, "--backbone", "omnivore").stdout
     torch.save(torch.full((3, 24), torch.nan), tmp_path / "in/b.pt")
-    result = run_hiero("pack", tmp_path / "in", tmp_path / "store", check=False)
-    assert result.returncode == 2
-    assert "1 of 2 files cannot be used" in result.stderr
-    result = run_hiero("pack", tmp_path / "in", tmp_path / "store", "--skip-bad", check=False)
-    assert result.returncode == 1
-    assert "left out" in result.stderr
+    for options, code, fact in (((), 2, "b.pt"), (("--skip-bad",), 1, "b.pt"), (("--fps", 0), 2, "fps")):
+        result = run_hiero(*command, *options, check=False)
+        assert (result.returncode, fact in result.stderr) == (code, True)
 
 
 def test_an_interruption_while_it_starts_is_quiet(tmp_path):
@@ -246,11 +215,9 @@ def test_settings_beyond_reason_are_refused_before_anything_is_allocated(tmp_pat
     torch.save(torch.randn(40, 24), tmp_path / "in/a.pt")
     run_hiero("pack", tmp_path / "in", tmp_path / "store")
     (tmp_path / "n.csv").write_text("video,text,time_s\na,x,1\n")
-    result = run_hiero(
-        "train", tmp_path / "store", tmp_path / "n.csv", "-o", tmp_path / "m", "--set", "model.depth=1000", check=False
-    )
-    assert result.returncode == 2
-    assert "depth must be at most 16, got 1000" in result.stderr
+    command = ("train", tmp_path / "store", tmp_path / "n.csv", "-o", tmp_path / "m", "--set", "model.depth=1000")
+    result = run_hiero(*command, check=False)
+    assert (result.returncode, "depth must be at most 16" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", [None, "tea.mp4"])
@@ -266,11 +233,6 @@ def test_errors_of_a_disk_name_a_file(monkeypatch, capsys, tmp_path, name):
     with pytest.raises(SystemExit, match="1"):
         hiero.cli.main()
     assert f"{name or tmp_path / 'v.mp4'}: Input/output error" in capsys.readouterr().err
-
-
-def test_help_shows_examples():
-    assert "hiero embed kitchen.pt" in run_hiero("embed", "--help").stdout
-    assert "procedure" in run_hiero("--help").stdout
 
 
 # Videos
@@ -310,27 +272,16 @@ def test_a_folder_of_outputs(kitchen, tmp_path):
     out = run_hiero("steps", kitchen, "-k", "2,4", "-o", tmp_path / "out", "--export", "all").stdout
     assert "kitchen.npy: 3:00, 2 coarse, 4 fine steps" in out
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {
-        "steps.json",
-        "report.html",
-        "chapters.vtt",
-        "steps.srt",
-        "chapters.ffmeta",
-        "chapters.txt",
-        "steps.otio",
-        "steps.edl",
-    } <= names
-    assert {"steps.eaf", "steps.csv", "steps.parquet", "activitynet.json", "labelstudio.json"} <= names
+    for file in ("steps.json", "report.html", *(find_exporter(name).file_name for name in exporter_names())):
+        assert (tmp_path / "out" / file).exists(), file
     assert not any(name.startswith(".") for name in names)
 
 
 def test_a_name_that_is_not_utf8_in_every_output(kitchen, tmp_path):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npy")
     shutil.copyfile(kitchen, odd)
-    document = json.loads(
-        run_hiero("steps", odd, "-k", "2", "--json", "-o", tmp_path / "out", "--export", "elan").stdout
-    )
-    assert document["video"] == odd
+    printed = run_hiero("steps", odd, "-k", "2", "--json", "-o", tmp_path / "out", "--export", "elan").stdout
+    assert json.loads(printed)["video"] == odd
     for file in ("steps.eaf", "report.html", "steps.json"):
         (tmp_path / "out" / file).read_text(encoding="utf-8")
 
@@ -347,50 +298,32 @@ def test_labels_are_shown_as_they_are(kitchen, tmp_path):
     assert "-k asked for 500" in result.stderr
 
 
-def test_tables_and_order(kitchen):
-    out = run_hiero("ask", kitchen, "cut the onion", "-n", 2, "--all").stdout
-    assert out.startswith("cut the onion")
-    assert 3 <= len(out.strip().splitlines()) <= 4
-    out = run_hiero("ask", kitchen, "wash", "cut", "--in-order", "--all").stdout
-    assert len([line for line in out.splitlines() if ":" in line]) == 2
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "fact"),
     [
         (["ask", "{v}"], "name something to look for"),
         (["ask", "{v}", "tea", "-n", "0"], "-n must be at least 1"),
-        (["steps", "{v}", "-k", "4,x"], "-k takes numbers separated by commas"),
+        (["steps", "{v}", "-k", "4,x"], "-k"),
         (["steps", "{v}", "-k", "0"], "-k must be at least 1"),
-        (["steps", "{v}", "--export", "vtt"], "--export needs an output folder"),
-        (["steps", "{v}", "--export", "pdf", "-o", "out"], "--export must be one of"),
-        (["steps", "{v}", "--hz", "-1"], "--hz must be positive"),
-        # before it is read
-        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method must be one of"),
-        (["steps", "{v}", "--threads", "0"], "--threads must be at least 1"),
-        (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "no such file"),
-        (["label", "{v}"], "hiero steps VIDEO --labels"),
-        (["steps", "{v}", "--split", "clips"], "hiero clips"),
+        (["steps", "{v}", "--export", "vtt"], "-o OUT/"),
+        (["steps", "{v}", "--export", "pdf", "-o", "out"], "pdf"),
+        (["steps", "{v}", "--hz", "-1"], "--hz"),
+        (["steps", "/nowhere/kitchen.mp4", "--method", "magic"], "--method"),  # before it is read
+        (["steps", "{v}", "--threads", "0"], "--threads"),
+        (["steps", "{v}", "--labels", "/nowhere/labels.txt"], "labels.txt"),
         (["steps", "/nowhere/kitchen.mp4"], "no such file"),
         (["steps", "{v}", "--model", "/nowhere"], "no such model"),
+        (["steps", "{tmp}/empty.mp4"], "empty.mp4"),
+        (["steps", "{tmp}/text.mp4"], "text.mp4"),
     ],
 )
-def test_mistakes_about_videos_get_one_clear_line(kitchen, arguments, message):
-    result = run_hiero(*(argument.replace("{v}", str(kitchen)) for argument in arguments), check=False)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not result.stdout
-
-
-def test_a_broken_or_strange_video_is_reported(tmp_path):
+def test_mistakes_about_videos_get_one_clear_line(kitchen, tmp_path, arguments, fact):
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "text.mp4").write_text("this is no video")
-    for name in ("empty.mp4", "text.mp4"):
-        result = run_hiero("steps", tmp_path / name, check=False)
-        assert result.returncode == 2
-        assert name in result.stderr
-        assert "Traceback" not in result.stderr
+    result = run_hiero(*(argument.format(v=kitchen, tmp=tmp_path) for argument in arguments), check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert fact in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_commands_print_only_through_the_console():

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from hiero.cli import app
 from hiero.errors import InputError
 from hiero.formats.hiero_json import edits_file, read_edits
 from tests.optional import weights_or_skip
@@ -22,15 +21,10 @@ def kitchen(tmp_path):
     return path
 
 
-def run(*arguments):
-    app([str(argument) for argument in arguments], result_action="return_value")
-
-
-def test_import_steps(kitchen, tmp_path, capsys):
+def test_import_steps(run, kitchen, tmp_path):
     table = tmp_path / "labels.csv"
     table.write_text("start,end,label\n0,30,wash\n35,60,dry\n")
-    run("import-steps", table, "--video", kitchen)
-    assert "3 steps on 1 level, 2 of them named" in capsys.readouterr().err
+    assert "3 steps on 1 level, 2 of them named" in run("import-steps", table, "--video", kitchen)[2]
     (level,) = read_edits(kitchen).hierarchy.levels
     assert [(step.label, step.end_s) for step in level] == [("wash", 30.0), (None, 35.0), ("dry", 60.0)]
     content = edits_file(kitchen).read_bytes()
@@ -52,7 +46,7 @@ def test_import_steps(kitchen, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_adapt(kitchen, tmp_path, capsys):
+def test_adapt(run, kitchen, tmp_path):
     with pytest.raises(InputError, match="none of the videos has corrected steps"):
         run("adapt", kitchen, "-o", tmp_path / "mine")
     with pytest.raises(InputError, match="no such file or folder"):
@@ -64,16 +58,8 @@ def test_adapt(kitchen, tmp_path, capsys):
     (tmp_path / "steps.json").write_text(
         json.dumps({"kitchen": {"steps": [{"start_s": 0, "end_s": 30, "text": "flox"}]}})
     )
-    run(
-        "adapt",
-        kitchen,
-        "--annotations",
-        tmp_path / "steps.json",
-        "-o",
-        tmp_path / "mine",
-        "--no-cache",
-    )
-    assert "1 step name, learned from 1 step in 1 of 1 video" in capsys.readouterr().out
-    run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
-    (answer,) = json.loads(capsys.readouterr().out)["queries"]
+    _, out, _ = run("adapt", kitchen, "--annotations", tmp_path / "steps.json", "-o", tmp_path / "mine", "--no-cache")
+    assert "1 step name, learned from 1 step in 1 of 1 video" in out
+    _, out, _ = run("ask", kitchen, "flox", "--model", tmp_path / "mine", "--no-cache", "--json")
+    (answer,) = json.loads(out)["queries"]
     assert answer["matches"][0]["end_s"] <= 32

@@ -63,17 +63,10 @@ def test_ask_uses_corrections(kitchen, run):
 
 
 def test_a_renamed_video_keeps_its_corrections(kitchen, run):
-    moved = kitchen.with_name("renamed.npy")
-    kitchen.rename(moved)
+    moved = kitchen.rename(kitchen.with_name("renamed.npy"))
     _, out, err = run("steps", moved)
     assert f"using 2 corrections from {home() / 'edits' / content_key(moved)}.json" in err
     assert NAME in out
-
-
-def test_the_report_of_a_folder_uses_corrections(kitchen, run, tmp_path):
-    np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
-    _, _, err = run("report", kitchen, tmp_path / "other.npy", "-o", tmp_path / "page.html")
-    assert "using 2 corrections from kitchen.npy.hiero.json" in err
 
 
 def test_a_repeated_query_is_answered_once(kitchen, run):
@@ -131,19 +124,15 @@ def test_arguments_that_control_the_terminal_are_refused(monkeypatch, capsys):
     assert "\x1b" not in err
 
 
-def test_threads_are_counted(capsys):
-    print_steps(Hierarchy("a.mp4", "model", 9.0, ((Step("step-1", 0.0, 9.0, thread=7),),)))
-    assert "1 step, 1 thread" in capsys.readouterr().out
-
-
 def test_columns_without_content_are_left_out(capsys):
-    step = Step("step-1", 0.0, 9.0, 0, label="rinse", origin="person")
-    print_steps(Hierarchy("a.mp4", "model", 9.0, ((step,),)))
+    step = Step("step-1", 0.0, 9.0, thread=7, label="rinse", origin="person")
     hit = Hit("a", 0, "step-1", 0.0, 9.0, 0, "rinse", 0.9, rests_on="name")
+    print_steps(Hierarchy("a.mp4", "model", 9.0, ((step,),)))
     _print_hits([hit], {})
-    tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
-    assert tables == [["from", "to", "thread", "step"], ["from", "to", "probability", "step", "by"]]
     print_steps(Hierarchy("a.mp4", "model", 9.0, ((replace(step, probability=0.8),),)))
     _print_hits([replace(hit, rests_on="speech", quote="rinse it")], {})
-    tables = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("from")]
-    assert [table[-1] for table in tables] == ["probability", "speech"]
+    printed = capsys.readouterr().out
+    assert "1 step, 1 thread" in printed
+    tables = [line.split()[2:] for line in printed.splitlines() if line.startswith("from")]
+    assert tables[:2] == [["thread", "step"], ["probability", "step", "by"]]
+    assert [table[-1] for table in tables[2:]] == ["probability", "speech"]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from jsonschema import ValidationError
 
-from hiero.cli import app
-from hiero.cli.clips import choose_moments, write_clips, write_reel
+from hiero.cli.clips import ClipOptions, choose_moments, write_clips, write_reel
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 from tests.documentation import check_schema
@@ -28,81 +27,67 @@ def recordings(tmp_path):
     return tmp_path
 
 
-def run(*arguments):
-    app([str(argument) for argument in arguments], result_action="return_value")
-
-
-def test_report_over_a_folder(recordings, tmp_path, capsys):
-    run("report", recordings, "-o", tmp_path / "out" / "page.html", "--model", "raw", "--no-cache", "--json", "-n", 5)
-    document = json.loads(capsys.readouterr().out)
+def test_report_over_a_folder(run, recordings, tmp_path):
+    page = tmp_path / "out" / "page.html"
+    _, out, _ = run("report", recordings, "-o", page, "--model", "raw", "--no-cache", "--json", "-n", 5)
+    document = json.loads(out)
     assert [video["name"] for video in document["videos"]] == [f"recording{i}" for i in range(4)]
     assert sum(activity["num_videos"] > 1 for activity in document["activities"]) == 5
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["page.csv", "page.html", "page.json"]
 
 
-def test_report_uses_corrected_steps_and_follows_its_schema(recordings, tmp_path, capsys):
+def test_report_uses_corrected_steps_and_follows_its_schema(run, recordings, tmp_path):
     for number in range(3):
         table = tmp_path / "labels.csv"
         table.write_text(f"start,end,label\n0,50,wash\n{55 + number},110,dry\n110,200,put away\n")
         run("import-steps", table, "--video", recordings / f"recording{number}.npy")
-    run(
-        "report",
-        *sorted(recordings.glob("*.npy"))[:3],
-        "-o",
-        tmp_path / "page.html",
-        "--model",
-        "raw",
-        "--by-label",
-        "--json",
-    )
-    printed = capsys.readouterr()
-    document = json.loads(printed.out)
+    files = sorted(recordings.glob("*.npy"))[:3]
+    _, out, err = run("report", *files, "-o", tmp_path / "page.html", "--model", "raw", "--by-label", "--json")
+    document = json.loads(out)
     check_schema(document, "report")
-    assert "using 5 corrections from recording0.npy.hiero.json" in printed.err
+    assert "using 5 corrections from recording0.npy.hiero.json" in err
     assert [activity["label"] for activity in document["activities"]] == ["wash", "dry", "put away"]
     runs = [(run["start_s"], run["end_s"]) for run in document["videos"][2]["runs"]]
     assert runs == [(0.0, 50.0), (57.0, 110.0), (110.0, 200.0)]  # the gap is nobody's, and the rest is cut off
-    run("report", recordings, "-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--json", "--level", 0)
-    printed = capsys.readouterr()
-    check_schema(json.loads(printed.out), "report")
-    assert printed.err.count("using 5 corrections") == 3
+    options = ("-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--json", "--level", 0)
+    _, out, err = run("report", recordings, *options)
+    check_schema(json.loads(out), "report")
+    assert err.count("using 5 corrections") == 3
     del document["videos"][0]["runs"]
     with pytest.raises(ValidationError):
         check_schema(document, "report")
 
 
-def test_report_over_a_corpus(recordings, tmp_path, capsys):
+def test_report_over_a_corpus(run, recordings, tmp_path):
     pytest.importorskip("lancedb")
     run("index", recordings, "--to", tmp_path / "corpus", "--model", "raw", "--no-cache", "-k", "2,5")
-    capsys.readouterr()
-    run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--json", "--title", "Four")
-    document = json.loads(capsys.readouterr().out)
+    _, out, _ = run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--json", "--title", "Four")
+    document = json.loads(out)
     assert document["title"] == "Four"
     assert len(document["videos"]) == 4
     with pytest.raises(InputError, match="levels"):
         run("report", tmp_path / "corpus", "-o", tmp_path / "page.html", "--level", 7)
 
 
-def test_report_over_videos_that_share_nothing_says_what_to_do(recordings, tmp_path, capsys):
+def test_report_over_videos_that_share_nothing_says_what_to_do(run, recordings, tmp_path):
     for number in range(2):
         table = tmp_path / "labels.csv"
         table.write_text(f"start,end,label\n0,50,wash {number}\n50,110,dry {number}\n")
         run("import-steps", table, "--video", recordings / f"recording{number}.npy")
     files = [recordings / f"recording{number}.npy" for number in range(2)]
-    run("report", *files, "-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--by-label")
-    printed = capsys.readouterr().err
-    assert "2 videos, 0 shared activities" in printed
-    assert "Compare recordings of the same task" in printed
+    _, _, err = run("report", *files, "-o", tmp_path / "page.html", "--model", "raw", "--no-cache", "--by-label")
+    assert "2 videos, 0 shared activities" in err
+    assert "Compare recordings of the same task" in err
 
 
-def test_report_says_what_is_wrong(recordings, tmp_path):
+def test_report_says_what_is_wrong(run, recordings, tmp_path):
     with pytest.raises(InputError, match=r"page\.html"):
         run("report", recordings, "-o", tmp_path / "page.pdf")
     with pytest.raises(InputError, match="at least two"):
         run("report", recordings / "recording0.npy", "-o", tmp_path / "page.html", "--model", "raw")
 
 
-def test_clips_of_steps_and_the_best_moments(tmp_path, capsys):
+def test_clips_of_steps_and_the_best_moments(tmp_path):
     pytest.importorskip("av")
     from tests.media.test_cutting import read_frames, write_film
 
@@ -111,17 +96,17 @@ def test_clips_of_steps_and_the_best_moments(tmp_path, capsys):
     fine = (Step("1.0", 0.0, 0.8, 0, label="cut"), Step("1.1", 0.8, 2.0, 1))
     hierarchy = Hierarchy(str(film), "raw", 2.0, (coarse, fine))
     video = SimpleNamespace(files=(VideoFile(str(film), 0.0, 2.0),))
-    write_clips(video, hierarchy, None, tmp_path / "clips", 0, copy=False)
-    write_clips(video, hierarchy, 0, tmp_path / "coarse", 0, copy=False)
+    write_clips(video, hierarchy, tmp_path / "clips", ClipOptions())
+    write_clips(video, hierarchy, tmp_path / "coarse", ClipOptions(level=0))
     assert sorted(path.name for path in tmp_path.glob("*/*.mp4")) == ["01 all.mp4", "01 cut.mp4", "02 at 0m01s.mp4"]
     with pytest.raises(InputError, match="--level"):
-        write_clips(video, hierarchy, 5, tmp_path / "clips", 0, copy=False)
+        write_clips(video, hierarchy, tmp_path / "clips", ClipOptions(level=5))
     answers = [Answer("cut", 0.9, (Match(0.0, 0.5, 0.9), Match(1.0, 1.4, 0.8)))]
-    write_reel(tmp_path / "reel.mp4", {"film": answers}, {"film": video.files}, 5, 0, copy=False)
+    write_reel(tmp_path / "reel.mp4", {"film": answers}, {"film": video.files}, ClipOptions())
     assert len(read_frames(tmp_path / "reel.mp4")) == 27
     absent = [Answer("fly", 0.05, (Match(0.0, 0.5, 0.05),))]
     with pytest.raises(InputError, match=r"none\.mp4"):
-        write_reel(tmp_path / "none.mp4", {"film": absent}, {"film": video.files}, 5, 0, copy=False)
+        write_reel(tmp_path / "none.mp4", {"film": absent}, {"film": video.files}, ClipOptions())
 
 
 def test_moments_of_a_reel():
@@ -133,7 +118,7 @@ def test_moments_of_a_reel():
     assert [(name, match.start_s) for _, name, match in choose_moments(answers, 1)] == [("a", 10)]
 
 
-def test_mistakes_in_clips_are_reported_before_anything_is_read(tmp_path):
+def test_mistakes_in_clips_are_reported_before_anything_is_read(run, tmp_path):
     feature, film = tmp_path / "x.npy", tmp_path / "x.mp4"
     for path in (feature, film):
         path.write_bytes(b"")

@@ -109,16 +109,8 @@ def proxy(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     folder.chmod(0o755)
     process = start(folder, upstream.server_port, port, plain_port)
-    deadline = time.monotonic() + WAIT_S
     try:
-        while True:
-            try:
-                connect(port).close()
-                break
-            except OSError:
-                assert process.poll() is None, "it ended"
-                assert time.monotonic() < deadline, "it does not answer"
-                time.sleep(0.05)
+        wait_for(process, port)
         yield port, upstream
     finally:
         process.terminate()
@@ -127,11 +119,25 @@ def proxy(request, tmp_path_factory):
         upstream.server_close()
 
 
-def connect(port):
+def wait_for(process, port):
+    """Wait until a proxy answers."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            connect(port).close()
+            return
+        except OSError:
+            assert process.poll() is None, "it ended"
+            assert time.monotonic() < deadline_s, "it does not answer"
+            time.sleep(0.05)
+
+
+def connect(port, visitor="127.0.0.1"):
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    connection = http.client.HTTPSConnection("localhost", port, timeout=WAIT_S, context=context)
+    source = (visitor, 0)
+    connection = http.client.HTTPSConnection("localhost", port, timeout=WAIT_S, context=context, source_address=source)
     connection.connect()
     return connection
 

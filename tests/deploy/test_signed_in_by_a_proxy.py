@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import signal
-import ssl
-import time
 
 import numpy as np
 import pytest
 
 from tests.deploy import test_proxies
-from tests.deploy.test_proxies import WAIT_S, start_caddy, start_nginx
+from tests.deploy.test_proxies import WAIT_S, connect, start_caddy, start_nginx, wait_for
 from tests.optional import program_or_skip, skip_without
 from tests.processes import start_hiero
 from tests.waiting import free_port
@@ -48,14 +45,8 @@ def start_proxy(request, tmp_path, monkeypatch):
         folder.chmod(0o755)
         begin = {"nginx": start_nginx, "caddy": start_caddy}[request.param]
         processes.append(begin(folder, upstream_port, port, plain_port))
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                connect(port).close()
-                return port
-            except OSError:
-                assert time.monotonic() < deadline, "it does not answer"
-                time.sleep(0.05)
+        wait_for(processes[-1], port)
+        return port
 
     yield start
     for process in processes:
@@ -86,18 +77,9 @@ def serve(tmp_path):
         process.stderr.close()
 
 
-def connect(port):
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    source = (VISITOR, 0)
-    connection = http.client.HTTPSConnection("localhost", port, timeout=WAIT_S, context=context, source_address=source)
-    connection.connect()
-    return connection
-
-
 def get_me(port):
     """Status and body of /api/me for a visitor who pretends to be the proxy and an administrator."""
-    connection = connect(port)
+    connection = connect(port, VISITOR)
     connection.request("GET", "/api/me", headers={"Remote-User": "boss", "X-Forwarded-For": "127.0.0.1"})
     response = connection.getresponse()
     body = json.loads(response.read())
@@ -112,22 +94,16 @@ def logged_client(process):
     return next(line["client"] for line in lines if line.get("path") == "/api/me")
 
 
-def test_a_proxy_that_signs_nobody_in(serve, start_proxy):
-    port, process = serve("--trusted-proxy", "127.0.0.1", "--header-role", "admin")
-    status, _ = get_me(start_proxy(port))
-    assert status == 401
-    assert logged_client(process) == VISITOR
-
-
-def test_a_trusted_proxy_that_signs_people_in(serve, start_proxy):
-    port, process = serve("--trusted-proxy", "127.0.0.1", "--header-role", "edit")
-    status, body = get_me(start_proxy(port, "anna"))
-    assert (status, body) == (200, {"name": "anna", "role": "edit", "sign_in": True})
-    assert logged_client(process) == VISITOR
-
-
-def test_a_proxy_that_is_not_trusted(serve, start_proxy):
-    port, process = serve("--trusted-proxy", "192.0.2.7", "--header-role", "admin")
-    status, _ = get_me(start_proxy(port, "anna"))
-    assert status == 401
-    assert logged_client(process) == "127.0.0.1"
+@pytest.mark.parametrize(
+    ("trusted", "name", "answer", "client"),
+    [
+        ("127.0.0.1", None, (401, None), VISITOR),  # a proxy that signs nobody in
+        ("127.0.0.1", "anna", (200, {"name": "anna", "role": "edit", "sign_in": True}), VISITOR),
+        ("192.0.2.7", "anna", (401, None), "127.0.0.1"),  # a proxy that is not trusted
+    ],
+)
+def test_only_a_trusted_proxy_signs_people_in(serve, start_proxy, trusted, name, answer, client):
+    port, process = serve("--trusted-proxy", trusted, "--header-role", "edit")
+    status, body = get_me(start_proxy(port, name))
+    assert (status, body if status == 200 else None) == answer
+    assert logged_client(process) == client

@@ -48,16 +48,8 @@ def make_world(root):
     minilm = weights_or_skip("minilm")
     (root / "home" / "weights").mkdir(parents=True)
     (root / "home" / "weights" / "minilm").symlink_to(minilm)
-    config = ModelConfig(
-        input_size=256,
-        hidden_size=32,
-        embedding_size=16,
-        text_size=384,
-        gate_size=8,
-        num_layers=1,
-        backbone="egovlp",
-        clock=Clock(30, 16),
-    )
+    sizes = {"input_size": 256, "hidden_size": 32, "embedding_size": 16, "text_size": 384, "gate_size": 8}
+    config = ModelConfig(**sizes, num_layers=1, backbone="egovlp", clock=Clock(30, 16))
     HiERO(config).save_pretrained(root / "model")
     videos = [write_scenes(root / "tea.mp4", [0, 1, 2, 0, 3]), write_scenes(root / "bike.mp4", [4, 1, 5, 3])]
     write_scenes(root / "new.mp4", [6, 7], 3)
@@ -78,18 +70,33 @@ def world(tmp_path_factory):
         engine = load("egovlp", device="cpu")
         corpus = Corpus(str(root / "corpus"), create=True)
         for path in videos:
-            add_video(
-                corpus,
-                engine,
-                path,
-                engine.read,
-                IndexSettings(labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"]),
-            )
-        steps = [
-            {"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {n}"} for i, n in enumerate([0, 1, 2, 0, 3])
-        ]
+            settings = IndexSettings(labels=["pour the tea", "wash a cup", "mend the tyre", "ride away"])
+            add_video(corpus, engine, path, engine.read, settings)
+        scenes = enumerate([0, 1, 2, 0, 3])
+        steps = [{"start_s": 6.0 * i, "end_s": 6.0 * i + 6, "text": f"scene {scene}"} for i, scene in scenes]
         (root / "truth.json").write_text(json.dumps({"tea": {"steps": steps}}))
         yield SimpleNamespace(root=root, engine=engine, corpus=corpus, videos=videos)
+
+
+def connect(library, settings=None, state=None, **options):
+    """A client of a server with this library."""
+    from fastapi.testclient import TestClient
+
+    from hiero.serve.app import create_app
+
+    app = create_app(library, settings, state)
+    return TestClient(app, **{"base_url": "http://localhost", **options})
+
+
+@pytest.fixture
+def client(library):
+    with connect(library) as client:
+        yield client
+
+
+@pytest.fixture
+def tea(library):
+    return library.find_by_name("tea").id
 
 
 @pytest.fixture

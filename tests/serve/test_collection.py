@@ -5,29 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 
 import pytest
-from fastapi.testclient import TestClient
 
 from hiero.formats.hiero_json import edits_file
 from hiero.serve.adding import SAMPLE
-from hiero.serve.app import create_app
-from hiero.serve.jobs import _progress_callback, estimate_left
+from hiero.serve.jobs import _progress_callback
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import FILE_NAME, Job, State
 from hiero.types import ProgressEvent
-from tests.waiting import PATIENCE_S, wait_until
+from tests.serve.conftest import connect
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def client(library):
+def library(library):
     library.cache = False  # so that a video that a test reads is not read in the next one
-    with TestClient(create_app(library), base_url="http://localhost") as client:
-        yield client
+    return library
 
 
 def names(answer):
@@ -75,7 +72,7 @@ def test_people_are_those_who_added_read_or_corrected_a_video(client, library):
 def test_a_page_of_videos_does_not_read_the_audit_log(library, tmp_path):
     state, tea, bike = State(tmp_path), *(library.find_by_name(name).id for name in ("tea", "bike"))
     state.add_audit("anna", "save edits", tea)
-    with TestClient(create_app(library, state=state), base_url="http://localhost") as client:
+    with connect(library, state=state) as client:
         client.get("/api/videos")
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
             database.execute("DELETE FROM audit")
@@ -88,16 +85,8 @@ def test_all_unread_videos_are_read(client, library):
     assert client.post("/api/read", params={"q": "tea"}).json() == {"started": 0}
     assert client.post("/api/read").json() == {"started": 1}
     new = library.find_by_name("new")
-    end = time.monotonic() + PATIENCE_S
-    while not new.is_read and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: new.is_read)
     assert client.get("/api/videos").json()["unread"] == 0
-
-
-def test_time_left():
-    assert estimate_left(10.0, 0.0, 50.0) is None  # nothing is known yet
-    assert estimate_left(10.0, 20.0, 60.0) == 30.0
-    assert estimate_left(10.0, 20.0, -1.0) == 0.0
 
 
 def test_a_job_says_what_it_does_and_how_long_it_takes(monkeypatch):
@@ -109,9 +98,13 @@ def test_a_job_says_what_it_does_and_how_long_it_takes(monkeypatch):
     assert job.to_dict()["message"] == "downloading 1 of 2 MB"
     now_s[0] += 50  # which says nothing about the speed of reading
     report(ProgressEvent("read", "video", 0.0, 60.0))
+    assert job.to_dict()["left_s"] is None  # nothing is known yet
     now_s[0] += 10
     report(ProgressEvent("read", "video", 20.0, 60.0))
     assert (job.to_dict()["left_s"], job.to_dict()["message"]) == (20.0, "")
+    now_s[0] += 10
+    report(ProgressEvent("read", "video", 61.0, 60.0))
+    assert job.to_dict()["left_s"] == 0.0
     report(ProgressEvent("message", message="adding it to the search"))
     assert (job.to_dict()["left_s"], job.to_dict()["message"]) == (None, "adding it to the search")
 
@@ -142,9 +135,9 @@ def test_one_damaged_file_does_not_break_the_report_of_the_others(client, librar
 
 
 def test_the_sample(library, tmp_path):
-    with TestClient(create_app(library), base_url="http://localhost") as client:
+    with connect(library) as client:
         assert client.post("/api/sample").status_code == 404  # nothing can be added to this server
-    with TestClient(create_app(library, ServerSettings(upload=tmp_path)), base_url="http://localhost") as client:
+    with connect(library, ServerSettings(upload=tmp_path)) as client:
         first, again = client.post("/api/sample").json(), client.post("/api/sample").json()
         assert first == again  # it is added once
         assert client.get(f"/api/videos/{first['id']}").json()["duration_s"] == pytest.approx(48, abs=0.2)
@@ -167,7 +160,7 @@ def home(tmp_path, world, monkeypatch):
 
 def test_folders_of_the_home_folder(library, home):
     settings = ServerSettings(choose_folders=True)
-    with TestClient(create_app(library, settings), base_url="http://localhost") as client:
+    with connect(library, settings) as client:
         rows = client.get("/api/folders").json()["folders"]
         assert [row["name"] for row in rows] == ["clips", "link"]
         monday = client.get("/api/folders", params={"path": "clips"}).json()
@@ -180,7 +173,7 @@ def test_folders_of_the_home_folder(library, home):
 @pytest.mark.parametrize("path", ["..", "../outside", "link", "/etc", "clips/../../outside", "nowhere", "\0", "~"])
 def test_no_path_leaves_the_home_folder(library, home, path):
     settings = ServerSettings(choose_folders=True)
-    with TestClient(create_app(library, settings), base_url="http://localhost") as client:
+    with connect(library, settings) as client:
         assert client.get("/api/folders", params={"path": path}).status_code == 404
         assert client.post("/api/folders", json={"path": path}).status_code == 404
 

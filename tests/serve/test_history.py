@@ -7,13 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from hiero.formats.hiero_json import edits_file, read_edits
-from hiero.serve.app import create_app
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import FILE_NAME, State
 from hiero.serve.users import token_digest
+from tests.serve.conftest import connect
 
 
 @pytest.fixture
@@ -24,8 +23,8 @@ def state(tmp_path):
     return state
 
 
-def connect(library, state, **options):
-    return TestClient(create_app(library, ServerSettings(**options), state), base_url="http://localhost")
+def connect_with(library, state, **options):
+    return connect(library, ServerSettings(**options), state)
 
 
 def by(name, version=None):
@@ -44,7 +43,7 @@ def first_label(document):
 def test_undo_to_any_point(library, state):
     entry = library.find_by_name("tea")
     url = f"/api/videos/{entry.id}"
-    with connect(library, state) as client:
+    with connect_with(library, state) as client:
         steps = client.get(f"{url}/steps", headers=by("anna")).json()
         version = None
         for name, label in (("anna", "one"), ("ben", "two"), ("anna", "three")):
@@ -62,7 +61,7 @@ def test_undo_to_any_point(library, state):
         client.delete(f"{url}/edits", headers=by("anna"))
         assert client.get(f"{url}/edits", headers=by("anna")).status_code == 404
         assert client.post(f"{url}/history/999", headers=by("anna")).status_code == 400
-    with connect(library, State(state.folder)) as client:  # after a restart
+    with connect_with(library, State(state.folder)) as client:  # after a restart
         saves = client.get(f"{url}/history", headers=by("anna")).json()
         assert saves[0]["version"] is None
         client.post(f"{url}/history/{saves[2]['id']}", headers=by("anna"))
@@ -72,12 +71,12 @@ def test_undo_to_any_point(library, state):
 def test_files_of_earlier_days_count_until_the_first_save(library, state):
     entry = library.find_by_name("tea")
     url = f"/api/videos/{entry.id}"
-    with TestClient(create_app(library), base_url="http://localhost") as client:  # a server without a state
+    with connect(library) as client:  # a server without a state
         steps = client.get(f"{url}/steps").json()
         client.put(f"{url}/edits", json=rename(steps, "from the file"))
         assert client.get(f"{url}/history").status_code == 400
         assert "--state" in client.get(f"{url}/history").json()["error"]
-    with connect(library, state) as client:
+    with connect_with(library, state) as client:
         answer = client.get(f"{url}/edits", headers=by("anna"))
         assert first_label(answer.json()) == "from the file"
         assert client.get(url, headers=by("anna")).json()["edited"]
@@ -86,7 +85,7 @@ def test_files_of_earlier_days_count_until_the_first_save(library, state):
         assert [save["user"] for save in saves] == ["anna", ""]
         client.post(f"{url}/history/{saves[1]['id']}", headers=by("anna", f'"{saves[0]["version"]}"'))
         assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "from the file"
-    with connect(library, state, write_edits=True) as client:  # and they can be written
+    with connect_with(library, state, write_edits=True) as client:  # and they can be written
         version = client.get(f"{url}/edits", headers=by("anna")).headers["etag"]
         client.put(f"{url}/edits", json=rename(steps, "both"), headers=by("anna", version))
         assert "both" in edits_file(entry.path).read_text()
@@ -100,7 +99,7 @@ def test_a_state_of_the_previous_version(library, tmp_path):
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.executescript(Path(__file__).with_name("state_version_1.sql").read_text().replace("VIDEO", entry.id))
     url = f"/api/videos/{entry.id}"
-    with connect(library, State(tmp_path)) as client:
+    with connect_with(library, State(tmp_path)) as client:
         answer = client.get(f"{url}/edits", headers=by("anna"))
         steps = answer.json()["levels"][0]["steps"]
         assert [(step["label"], step["origin"], step["probability"]) for step in steps] == [
@@ -118,7 +117,7 @@ def test_names_with_odd_digits_are_sorted(library, world, tmp_path):
     for name in ("cup ²", "cup ①", "cup ٣", "cup 10", "cup 9", "²"):
         (tmp_path / f"{name}.mp4").hardlink_to(world.root / "new.mp4")
         library.add(tmp_path / f"{name}.mp4", name)
-    with TestClient(create_app(library), base_url="http://localhost") as client:
+    with connect(library) as client:
         answer = client.get("/api/videos", params={"sort": "name"})
         assert answer.status_code == 200
         names = [video["name"] for video in answer.json()["videos"]]
@@ -126,7 +125,7 @@ def test_names_with_odd_digits_are_sorted(library, world, tmp_path):
 
 
 def test_the_list_is_filtered_sorted_and_paged(library):
-    with TestClient(create_app(library), base_url="http://localhost") as client:
+    with connect(library) as client:
 
         def names(**params):
             return [video["name"] for video in client.get("/api/videos", params=params).json()["videos"]]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.serve.app import create_app
 from hiero.serve.guard import FROM_PROXY, Guard
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
 from hiero.serve.users import Access
+from tests.serve.conftest import connect
 
 SETTINGS = ServerSettings(token="secret", trusted_proxy=["10.0.0.0/8", "fd00::/8"], allow_host=["lab.example"])
 
@@ -68,7 +67,7 @@ def test_a_client_cannot_choose_its_address(forged, client):
 
 def test_under_a_path(library):
     settings = ServerSettings(root_path="/hiero", token="secret")
-    with TestClient(create_app(library, settings), base_url="http://localhost", follow_redirects=False) as client:
+    with connect(library, settings, follow_redirects=False) as client:
         headers = {"Authorization": "Bearer secret"}
         assert client.get("/hiero/api/videos", headers=headers).status_code == 200  # a proxy that leaves the path
         assert client.get("/api/videos", headers=headers).status_code == 200  # one that takes it off
@@ -82,7 +81,7 @@ def test_under_a_path(library):
 
 def test_a_cookie_over_tls_is_secure(library):
     headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "lab.example", "Origin": "https://lab.example"}
-    with TestClient(create_app(library, SETTINGS), base_url="http://inside", client=("10.0.0.9", 1)) as client:
+    with connect(library, SETTINGS, base_url="http://inside", client=("10.0.0.9", 1)) as client:
         answer = client.post("/api/sign-in", json={"token": "secret"}, headers=headers)
         assert answer.status_code == 200
         assert "Secure" in answer.headers["set-cookie"]
@@ -93,7 +92,7 @@ def test_a_cookie_over_tls_is_secure(library):
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded"])
 def test_an_open_server_is_not_for_the_clients_of_a_proxy(library, header):
     """A proxy on this machine that nobody declared would make everyone an administrator."""
-    with TestClient(create_app(library), base_url="http://localhost", client=("127.0.0.1", 1)) as client:
+    with connect(library, client=("127.0.0.1", 1)) as client:
         assert client.get("/api/me").status_code == 200
         refused = client.get("/api/me", headers={header: "198.51.100.4"})
         assert (refused.status_code, "--trusted-proxy" in refused.json()["error"]) == (403, True)
@@ -103,7 +102,7 @@ def test_an_open_server_is_not_for_the_clients_of_a_proxy(library, header):
 def test_a_page_without_tls_cannot_change_one_with_tls(library):
     headers = {"X-Forwarded-Host": "lab.example", "Authorization": "Bearer secret"}
     url = f"/api/videos/{library.find_by_name('tea').id}/edits"
-    with TestClient(create_app(library, SETTINGS), base_url="http://inside", client=("10.0.0.9", 1)) as client:
+    with connect(library, SETTINGS, base_url="http://inside", client=("10.0.0.9", 1)) as client:
         for scheme, origin, status in (
             ("https", "https://lab.example", 200),
             ("https", "http://lab.example", 403),

@@ -14,6 +14,7 @@ from hiero.serve.app import create_app
 from hiero.serve.library import open_library
 from hiero.serve.state import State
 from tests.remote_server import file_server
+from tests.serve.conftest import connect
 from tests.waiting import wait_until
 
 
@@ -25,7 +26,7 @@ def test_a_video_of_another_server(world, tmp_path):
         library = open_library([address], world.engine)
         (entry,) = library.entries.values()
         assert not entry.path.exists()  # listed, not brought
-        with TestClient(create_app(library, state=State(tmp_path)), base_url="http://localhost") as client:
+        with connect(library, state=State(tmp_path)) as client:
             (listed,) = client.get("/api/videos").json()["videos"]
             assert (listed["name"], listed["read"], listed["playable"]) == ("tea", False, True)
             job = client.post(f"/api/videos/{entry.id}/read").json()

@@ -13,6 +13,7 @@ from hiero.serve.app import create_app
 from hiero.serve.edits import EditStore
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import FILE_NAME, State
+from tests.serve.conftest import connect
 from tests.waiting import PATIENCE_S
 
 
@@ -24,7 +25,7 @@ def parse_metrics(text):
 
 
 def test_metrics(library):
-    with TestClient(create_app(library), base_url="http://localhost") as client:
+    with connect(library) as client:
         entry = library.find_by_name("tea")
         for question in ("a cup", "a bike"):
             assert client.get(f"/api/videos/{entry.id}/ask", params={"q": question}).status_code == 200
@@ -49,7 +50,7 @@ def test_metrics(library):
 
 def test_logs_name_requests_and_people_but_no_token(library, capsys):
     options = ServerSettings(token="secret", log_format="json")
-    with TestClient(create_app(library, options), base_url="http://localhost") as client:
+    with connect(library, options) as client:
         client.get("/?token=secret", follow_redirects=False)
         answer = client.get("/api/me", headers={"X-Request-ID": "from-the-proxy.1"})
         forged = client.get("/api/videos", headers={"X-Request-ID": 'x"\n{}'})
@@ -64,7 +65,7 @@ def test_logs_name_requests_and_people_but_no_token(library, capsys):
 
 
 def test_text_logs_stay_one_line(library, capsys):
-    with TestClient(create_app(library, ServerSettings(log_format="text")), base_url="http://localhost") as client:
+    with connect(library, ServerSettings(log_format="text")) as client:
         client.get("/api/videos/a%0Ab")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -73,7 +74,7 @@ def test_text_logs_stay_one_line(library, capsys):
 
 def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
     state = State(tmp_path)
-    with TestClient(create_app(library, state=state), base_url="http://localhost") as client:
+    with connect(library, state=state) as client:
         other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(2) as pool:
@@ -90,7 +91,7 @@ def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
 def test_the_log_has_the_address_of_the_visitor(library, capsys):
     settings = ServerSettings(token="secret", trusted_proxy=["10.0.0.9"], log_format="json")
     for peer, expected in (("10.0.0.9", "198.51.100.4"), ("10.0.0.8", "10.0.0.8")):
-        with TestClient(create_app(library, settings), base_url="http://localhost", client=(peer, 1)) as client:
+        with connect(library, settings, client=(peer, 1)) as client:
             client.get("/api/me", headers={"X-Forwarded-For": "203.0.113.1, 198.51.100.4"})
         assert json.loads(capsys.readouterr().err)["client"] == expected
 
@@ -106,7 +107,7 @@ def test_health(library, tmp_path):
         assert (stopping.status_code, stopping.json()["error"]) == (503, "the server is stopping")
         assert client.get("/healthz").status_code == 200
     removed_state = State(tmp_path / "removed")
-    with TestClient(create_app(library, state=removed_state), base_url="http://localhost") as client:
+    with connect(library, state=removed_state) as client:
         assert client.get("/readyz").status_code == 200
         (tmp_path / "removed" / FILE_NAME).unlink()
         answer = client.get("/readyz")

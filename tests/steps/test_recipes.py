@@ -23,7 +23,8 @@ def test_no_other_assignment_is_better(num, length, is_optional, spacing_s, seed
     kept = [span for span in spans if span is not None]
     assert is_optional or len(kept) == num
     edges = [edge for span in kept for edge in span]
-    assert edges == sorted(edges) and all(start < end for start, end in kept)
+    assert edges == sorted(edges)
+    assert all(start < end for start, end in kept)
     given_s = sum(filter(None, lengths_s))
     share_s = max(length * spacing_s - given_s, 0.1 * length * spacing_s) / max(1, lengths_s.count(None))
     usual_s = [each or share_s for each in lengths_s]
