@@ -80,20 +80,3 @@ def test_restarts_that_share_the_cores_give_the_same_clusters(monkeypatch):
     alone = kmeans_of_points(points, 6, numbers, 50)
     assert (kmeans_of_points(points, 6, numbers, 50, num_workers=3) == alone).all()
     assert torch.get_num_threads() == num_threads
-
-
-def test_small_products_use_one_thread(monkeypatch):
-    """Threads of torch and of numpy would wait for each other; afterwards the setting is as before."""
-    used = []
-    seed_points = kmeans_module.seed_points
-    monkeypatch.setattr(
-        kmeans_module, "seed_points", lambda *args: used.append(torch.get_num_threads()) or seed_points(*args)
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        kmeans(torch.randn(1, 300, 4), 3)
-        assert used == [1]
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
