@@ -53,7 +53,7 @@ def krylov_eigenvectors(m: Tensor, num_vectors: int, random_state: int = 0) -> t
 
     Block Krylov subspace with full orthogonalisation, Rayleigh-Ritz and thick restarts (Stewart,
     Matrix Algorithms II, ch. 5). Eigenvalues crowded below 1, as in a graph of almost separate
-    pieces, make it slow. New directions then come from ((1 + ε)I − M)⁻¹ instead of M, which spreads
+    parts, make it slow. New directions then come from ((1 + ε)I − M)⁻¹ instead of M, which spreads
     the eigenvalues (shift and invert).
     """
     size, width = len(m), min(num_vectors + NUM_EXTRA_VECTORS, len(m))

@@ -20,7 +20,7 @@ from tests.conftest import close
 
 
 @pytest.mark.parametrize("form", ["sklearn", "training"])
-@pytest.mark.parametrize("num_nodes", [40, 700])  # in one piece, and in stripes
+@pytest.mark.parametrize("num_nodes", [40, 700])  # at once, and in stripes
 def test_normalisation_in_logs_is_the_plain_one(form, num_nodes, monkeypatch):
     """Where neither underflows."""
     x = torch.randn(2, num_nodes, 8, dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_by_full_decomposition(size, seed):
 
 @pytest.mark.parametrize("kappa", [0.02, 0.1, 1.0])
 def test_without_decomposing_the_matrix(kappa):
-    """Crowded eigenvalues (small κ, almost separate pieces) included."""
+    """Crowded eigenvalues (small κ, almost separate components) included."""
     torch.manual_seed(3)
     x, _ = make_video(900, 7, width=24, noise=2.0)
     m, _ = normalise_similarity(log_similarity(x[None], kappa, "training"), kappa)

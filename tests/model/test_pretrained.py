@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -108,46 +109,43 @@ def test_a_hub_id_is_downloaded_with_the_options_of_the_hub(model, tmp_path, mon
     assert requests == [("someone/hiero-small", "v1")]
 
 
+@pytest.mark.slow
 def test_models_load_without_the_hubs_client():
     """It takes half a second to import, which `hiero steps` should not wait for."""
     program = "import sys, hiero; hiero.load_model('hiero-k400'); print('huggingface_hub' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
+TEXT_ENCODERS = (5, ["minilm"], {"name": 5}, {"heads": -1}, {"heads": "12"})
+
+
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("file", "content", "fact"),
     [
-        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
-        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-        (lambda f: (f / "config.json").write_text("{"), "not a hiero configuration"),
-        (
-            lambda f: (f / "config.json").write_text("[" * 100_000),
-            r"not a hiero configuration \(its lists or objects are nested",
-        ),
-        (lambda f: (f / "config.json").write_text('{"model": {"input_size": 6, "wings": 2}}'), "no setting wings"),
-        (
-            lambda f: (f / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), "depth": 2}})),
-            "does not fit its config.json",
-        ),
+        ("model.safetensors", None, "model.safetensors is missing"),
+        ("config.json", None, "config.json is missing"),
+        ("config.json", "{", "config.json: not a hiero configuration"),
+        ("config.json", "[" * 100_000, "config.json: not a hiero configuration"),
+        ("config.json", '{"model": {"input_size": 6, "wings": 2}}', "wings"),
         *(
-            (
-                lambda f, entry=entry: (f / "config.json").write_text(
-                    json.dumps({"model": CONFIG.to_dict(), "text_encoder": entry})
-                ),
-                r"config\.json: text_encoder",
-            )
-            for entry in (5, ["minilm"], {"name": 5}, {"heads": -1}, {"heads": "12"})
-        ),
-        (
-            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
-            "damaged or cut short",
+            ("config.json", json.dumps({"model": CONFIG.to_dict(), "text_encoder": entry}), "config.json: text_encoder")
+            for entry in TEXT_ENCODERS
         ),
     ],
 )
-def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
+def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, file, content, fact):
     model.save_pretrained(tmp_path)
-    damage(tmp_path)
-    with pytest.raises(InputError, match=message):
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_text(content)
+    with pytest.raises(InputError, match=fact):
+        HiERO.from_pretrained(tmp_path)
+
+
+def test_weights_that_were_cut_short(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    os.truncate(tmp_path / "model.safetensors", 900)
+    with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
         HiERO.from_pretrained(tmp_path)
 
 
@@ -155,9 +153,7 @@ def test_a_damaged_folder_says_what_is_wrong(model, tmp_path, damage, message):
 def test_weights_of_another_configuration_are_described_in_a_line(model, tmp_path, change):
     model.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model": {**CONFIG.to_dict(), **change}}))
-    with pytest.raises(
-        InputError, match=r"does not fit its config.json \(.* and \d+ more.*\); take both files"
-    ) as error:
+    with pytest.raises(InputError, match="does not fit") as error:
         HiERO.from_pretrained(tmp_path)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600

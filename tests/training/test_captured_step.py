@@ -156,7 +156,7 @@ def test_the_captured_step_is_the_plain_one():
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.filterwarnings("default")  # what torch's compiler warns itself about
-def test_dropout_is_drawn_anew_at_each_replay():
+def test_dropout_is_drawn_again_at_each_replay():
     model = small("cuda", dropout=0.5)
     optimizer = make_adam(model, lr=0.0)
     step = CapturedStep(Objective(model, LossConfig(), SPACING_S), optimizer, inputs("cuda"))
