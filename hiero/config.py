@@ -31,7 +31,7 @@ RANGES = {  # smallest and largest value of a setting, in any of the dataclasses
     "inside": (0, 1),
 }
 POSITIVE = ("radius_s", "thread_radius", "kappa", "alpha", "temperature", "lr", "clip", "window_s")
-PAPER_OPERATOR = "tdgc"  # the operator of the paper, which plug-ins can replace; see hiero/model/parts.py
+PAPER_OPERATOR = "tdgc"  # the operator of the paper, which plug-ins can replace; see hiero/model/unet.py
 
 
 class Config:

@@ -78,15 +78,15 @@ def embed(
     threads
         Whether to find threads (Cut & Match). Defaults to the configuration of the model.
     """
-    from hiero.model.embed_files import FileEmbedder, output_files, tensor_shapes
+    from hiero.model.embed_files import FileEmbedder, output_files
 
     level_numbers = parse_numbers("--levels", levels, 0)
     targets = output_files(features, out)
     loaded = hiero.load_model(model).to(choose_device(device))
     embedder = FileEmbedder(loaded, times.clock(loaded.config.clock), level_numbers, threads, hiero.__version__)
     if features.is_file():
-        embedder.embed_file(features, out)
-        echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in tensor_shapes(out).items())}")
+        tensors = embedder.embed_file(features, out)
+        echo(f"{out}: {', '.join(f'{name} {tuple(tensor.shape)}' for name, tensor in sorted(tensors.items()))}")
         return
     with progress_bar(f"embed {features.name}/", len(targets)) as advance:
         problems = embedder.embed_files(targets, advance)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from torch import OutOfMemoryError
+from torch import OutOfMemoryError, Tensor
 
 from hiero.errors import InputError
 from hiero.features.files import find_features, read_features
@@ -33,12 +33,13 @@ class FileEmbedder:
     threads: bool | None = None
     version: str = ""
 
-    def embed_file(self, source: Path, target: Path) -> None:
-        """Embed a file and overwrite `target`."""
+    def embed_file(self, source: Path, target: Path) -> dict[str, Tensor]:
+        """Embed a file, overwrite `target`, and return what it holds."""
         stamp = self._stamp(source)  # taken first: a file that changes in between is embedded again
         features = read_features(source, self.model.config.input_size)
         tensors = embed_features(self.model, features, self.clock, self.levels, self.threads)
         save_tensors(target, tensors, {STAMP: stamp})
+        return tensors
 
     def embed_files(self, targets: Mapping[Path, Path], progress: Callable[[str], None] = lambda _: None) -> list[str]:
         """Embed files unless they are up to date. Returns the error messages."""
@@ -86,12 +87,6 @@ def output_files(source: Path, out: Path) -> dict[Path, Path]:
         file: path_beside((out / file.relative_to(source)).with_suffix(""), ".safetensors")
         for file in find_features(source)
     }
-
-
-def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of a safetensors file by name."""
-    with safe_open(path, "pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
 
 
 def _read_stamp(path: Path) -> str | None:

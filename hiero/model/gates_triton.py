@@ -3,7 +3,7 @@
 On a uniform clock a gate is needed for a few distances only: a small MLP on as many rows. Layer by
 layer, that is some forty short kernels in a training step, each of which waits for the previous
 one. Here a program computes a gate for a block of channels, and a table of addresses gives the
-weights of all gates. The plain version is `hiero.model.tdgc.uniform_gates`.
+weights of all gates. The plain version is `hiero.model.tdgc.Gate.for_offsets`.
 """
 
 from __future__ import annotations

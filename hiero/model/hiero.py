@@ -1,5 +1,5 @@
 """HiERO, the whole network: input projection, encoder, decoder, and the heads into the space shared
-with text. Networks are saved as model folders; with huggingface_hub installed, also on a hub.
+with text. Networks are saved as model folders, on disk or on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import torch
@@ -26,22 +27,8 @@ from hiero.storage.files import atomic_path, load_tensors, save_tensors, write_t
 MIN_SQUARE = 1e-6  # smallest sum of squares of a video, for constant features
 MIN_RELATIVE_DEVIATION = 1e-4  # a channel with less of the mean deviation is constant
 
-try:
-    from huggingface_hub import ModelHubMixin
-except ImportError:
 
-    class ModelHubMixin:  # type: ignore[no-redef]
-        """Saving to folders only."""
-
-        def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
-            Path(save_directory).mkdir(parents=True, exist_ok=True)
-            self._save_pretrained(Path(save_directory))  # type: ignore[attr-defined]
-
-        def push_to_hub(self, *_: Any, **__: Any) -> None:
-            raise InputError("sharing on a hub needs huggingface_hub; run: pip install huggingface_hub")
-
-
-class PretrainedModel(nn.Module, ModelHubMixin):  # type: ignore[misc, unused-ignore]
+class PretrainedModel(nn.Module):
     """A network with files. The text encoder and the other entries of config.json are kept and saved again."""
 
     config: ModelConfig
@@ -56,26 +43,46 @@ class PretrainedModel(nn.Module, ModelHubMixin):  # type: ignore[misc, unused-ig
             digest.update(name.encode() + value.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        target = save_directory / TEXT_ENCODER_FILE
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a model folder, which `hiero.load_model` loads."""
+        folder = Path(folder)
+        target = folder / TEXT_ENCODER_FILE
         if self._text_encoder is not None and self._text_encoder.resolve() != target.resolve():
             with atomic_path(target) as path:
                 shutil.copyfile(self._text_encoder, path)
-        extra = {**self._network_settings(), **(self._extra or {})}
-        write_model_folder(save_directory, self.config, self.state_dict(), extra)
+        write_model_folder(folder, self.config, self.state_dict(), {**self._network_settings(), **(self._extra or {})})
+
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
+        """Upload the model folder to the Hugging Face hub.
+
+        Args:
+            repo_id: Repository, such as `name/model`. It is created if it does not exist.
+            private: Whether a new repository is private. Defaults to the setting of the account.
+            token: Access token. Defaults to that of `hf auth login`.
+
+        Returns:
+            The address of the commit.
+        """
+        from huggingface_hub import HfApi  # takes half a second to import
+
+        api = HfApi(token=token)
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder))
 
     def _network_settings(self) -> dict[str, Any]:
         """The settings of the networks of an ensemble, for config.json."""
         return {}
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+    def from_pretrained(cls, name: str | Path, **hub_options: Any) -> Self:
         """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model.
 
         Raises:
             InputError: The folder is missing or damaged, or holds a model of the other class.
         """
-        return cls.from_folder(open_model_folder(pretrained_model_name_or_path, **options))
+        return cls.from_folder(open_model_folder(name, **hub_options))
 
     @classmethod
     def from_folder(cls, folder: ModelFolder) -> Self:
@@ -158,9 +165,7 @@ class HiERO(PretrainedModel):
 
     def configure(self, config: ModelConfig) -> None:
         """Change settings that do not affect the weights: `behaviour`, `threads_at_inference`, `kappa` …"""
-        self.config = config
-        self.encoder.configure(config)
-        self.decoder.configure(config)
+        self.config = self.encoder.config = self.decoder.config = config
 
     def forward(
         self,

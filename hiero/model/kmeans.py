@@ -55,7 +55,12 @@ def kmeans(
     numbers = uniform_hash(*shape, random_state=random_state, device=points.device)
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_PER_VIDEO:
-        return renumber(_kmeans_by_video(points, num_clusters, numbers, mask, num_iterations), num_clusters, mask)
+        labels = torch.zeros(points.shape[:2], dtype=torch.long)
+        for i, video in enumerate(points.detach()):
+            used = slice(None) if mask is None else mask[i]
+            arrays = video[used].numpy(), num_clusters, numbers.numpy(), num_iterations, torch.get_num_threads()
+            labels[i, used] = torch.from_numpy(kmeans_of_points(*arrays))
+        return renumber(labels, num_clusters, mask)
     valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
     points = points * valid[..., None]
     square = points.square().sum(-1)[:, None, :, None]
@@ -79,20 +84,6 @@ def kmeans(
     inertia = squared_distances(centres).amin(-1).sum(-1)  # (B, R)
     best = inertia.argmin(1)[:, None, None].expand(-1, 1, labels.shape[-1])
     return renumber(labels.gather(1, best)[:, 0], num_clusters, mask)
-
-
-def _kmeans_by_video(
-    points: Tensor, num_clusters: int, numbers: Tensor, mask: Tensor | None, num_iterations: int
-) -> Tensor:
-    """Labels of each video (B, N) by `kmeans_of_points`."""
-    labels = torch.zeros(points.shape[:2], dtype=torch.long)
-    for i, video in enumerate(points.detach()):
-        used = slice(None) if mask is None else mask[i]
-        video_labels = kmeans_of_points(
-            video[used].numpy(), num_clusters, numbers.numpy(), num_iterations, num_workers=torch.get_num_threads()
-        )
-        labels[i, used] = torch.from_numpy(video_labels)
-    return labels
 
 
 def _seed_centres(

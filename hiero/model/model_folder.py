@@ -35,7 +35,6 @@ WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
 PROJECTION = "projection"  # name among the weights of an ensemble
 PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # files of an adapted model, see hiero.steps.prototypes
-HUB_OPTIONS = ("revision", "cache_dir", "force_download", "token", "local_files_only")
 
 
 @dataclass(frozen=True)
@@ -122,13 +121,10 @@ def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
     # A mistyped path can look like a hub id. If its parent folder exists, it is a path.
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) or Path(name).parent.is_dir():
         raise InputError(f"{name}: no such model or folder; run: hiero models")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise InputError(f"{name}: no such model; to load from a hub, run: pip install huggingface_hub") from None
-    options = {key: hub_options[key] for key in HUB_OPTIONS if key in hub_options}
+    from huggingface_hub import snapshot_download  # takes half a second to import
+
     try:
         files = [CONFIG_FILE, WEIGHTS_FILE, TEXT_ENCODER_FILE, *PROTOTYPE_FILES]
-        return Path(snapshot_download(str(name), allow_patterns=files, **options))
+        return Path(snapshot_download(str(name), allow_patterns=files, **hub_options))
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: no such model, and the download from the hub failed ({error})") from error

@@ -53,7 +53,7 @@ def krylov_eigenvectors(m: Tensor, num_vectors: int, random_state: int = 0) -> t
 
     Block Krylov subspace with full orthogonalisation, Rayleigh-Ritz and thick restarts (Stewart,
     Matrix Algorithms II, ch. 5). Eigenvalues crowded below 1, as in a graph of almost separate
-    pieces, make it slow. New directions then come from ((1 + ε)I − M)⁻¹ instead of M, which spreads
+    parts, make it slow. New directions then come from ((1 + ε)I − M)⁻¹ instead of M, which spreads
     the eigenvalues (shift and invert).
     """
     size, width = len(m), min(num_vectors + NUM_EXTRA_VECTORS, len(m))
@@ -102,14 +102,12 @@ def _symmetrise(matrix: Tensor) -> Tensor:
 
 def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) -> Tensor:
     """Thread of each sample by the cut in its `training` form."""
+    settings = random_state, NUM_RESTARTS, NUM_ITERATIONS
     if normalised_cut_triton.is_available(x, num_threads):
-        return normalised_cut_triton.cut_samples_triton(
-            x, num_threads, kappa, random_state, NUM_RESTARTS, NUM_ITERATIONS
-        )[0]
+        return normalised_cut_triton.cut_samples_triton(x, num_threads, kappa, *settings)[0]
     m, _ = normalise_similarity(log_similarity(x, kappa, "training"), kappa)
-    _, vectors = leading_eigenvectors(m, num_threads, 0)
-    # Early stopping waits for the host.
-    can_wait = not (x.is_cuda or torch.compiler.is_compiling())
+    _, vectors = leading_eigenvectors(m, num_threads)
+    can_wait = not (x.is_cuda or torch.compiler.is_compiling())  # early stopping waits for the host
     return kmeans(
         vectors,
         num_threads,

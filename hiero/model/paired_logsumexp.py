@@ -2,7 +2,7 @@
 
 The matrix between all nodes and all narrations of a batch is processed in blocks of rows, which are
 not stored for the gradient if there are several. The plain version is two `logsumexp` of the whole
-matrix (`tests/model/test_paired_logsumexp.py`).
+matrix (`tests/oracle/losses.py`).
 """
 
 from __future__ import annotations

@@ -101,6 +101,12 @@ class Gate(nn.Module):
         hidden = F.leaky_relu(self.hidden(distance[..., None].to(self.hidden.weight.dtype)), GATE_SLOPE)
         return torch.tanh(self.out(hidden))
 
+    def for_offsets(self, distances: Sequence[Tensor]) -> Tensor:
+        """`forward` for a few scalars, (O, D), by sums instead of products with a single row."""
+        hidden = torch.stack(tuple(distances))[:, None] * self.hidden.weight.flatten() + self.hidden.bias
+        hidden = F.leaky_relu(hidden, GATE_SLOPE)  # (O, H)
+        return torch.tanh((self.out.weight * hidden[:, None]).sum(-1) + self.out.bias)
+
 
 def layer_gates(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) -> Tensor | None:
     """Gates of several layers by one kernel, for a few distances each; None if the kernel is not available."""
@@ -108,17 +114,6 @@ def layer_gates(layers: Sequence[TDGC], distances: Sequence[Sequence[float]]) ->
     if not distances or not distances[0] or not gates_triton.is_available(parameters):
         return None
     return gates_triton.uniform_gates_triton(parameters, distances, GATE_SLOPE)
-
-
-def uniform_gates(gates: Sequence[Gate], distances: Sequence[Tensor]) -> Tensor:
-    """Several gates at once for a few distances, (L, O, D), by sums instead of products with a single row."""
-    distance = torch.stack(tuple(distances))[:, None]
-    weight, bias = (
-        torch.stack([getattr(gate.hidden, name).flatten() for gate in gates]) for name in ("weight", "bias")
-    )
-    hidden = F.leaky_relu(weight[:, None] * distance + bias[:, None], GATE_SLOPE)  # (L, O, H)
-    weight, bias = (torch.stack([getattr(gate.out, name) for gate in gates]) for name in ("weight", "bias"))
-    return torch.tanh((weight[:, None] * hidden[:, :, None]).sum(-1) + bias[:, None])
 
 
 class TDGC(nn.Module):
@@ -144,7 +139,7 @@ class TDGC(nn.Module):
     ) -> Tensor:
         """x (B, T, D) → (B, T, D)."""
         if neighbours.linked and neighbours.is_uniform:
-            gates = uniform_gates([self.gate], neighbours.distance)[0] if gates is None else gates
+            gates = self.gate.for_offsets(neighbours.distance) if gates is None else gates
             if is_available(x):
                 product = F.linear(x, self.mix.weight)
                 return sum_messages_triton(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,12 +10,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hiero.config import ModelConfig
+from hiero.errors import InputError
 from hiero.model.gated_messages import SLOPE
-from hiero.model.parts import Operator, check_shape
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
 from hiero.model.spectral import spectral_threads
-from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_gates, uniform_neighbours
+from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_neighbours
 from hiero.plugins import load_plugin
+
+Operator = Callable[[ModelConfig], nn.Module]
+"""The layer of the stages, which plug-ins can replace (docs/guides/plugins.md). `ModelConfig` names it.
+
+An operator is a class built from the configuration, of width D = `hidden_size`. Its forward takes the
+nodes of a batch of videos and their neighbours in time,
+
+    forward(x, neighbours):   x (B, T, D), `Neighbours`  →  (B, T, D)
+
+and computes for each node i some function of its own features and those of its neighbours N(i),
+
+    x'ᵢ = f(xᵢ, {(xⱼ, pᵢ − pⱼ) : j ∈ N(i)})
+
+where p is the time in seconds, or the rank inside a thread. Padding (`~neighbours.mask`) may hold
+any values, which must not influence other nodes.
+"""
 
 
 class SharedDropout(nn.Module):
@@ -56,17 +72,15 @@ class Stage(nn.Module):
     def forward(self, x: Tensor, neighbours: Neighbours, gates: Sequence[Tensor] | None = None) -> Tensor:
         """x (B, T, D) → (B, T, D). `gates` holds those of each layer, if all are TDGC."""
         x = self.dropout(x)
-        is_tdgc = self.is_tdgc
-        if is_tdgc and gates is None and neighbours.linked and neighbours.is_uniform:
-            # The gates of all layers at once take a third of the kernels.
-            gates = uniform_gates([layer.gate for layer in self.layers], neighbours.distance).unbind()  # type: ignore[misc]
         for i, layer in enumerate(self.layers):
-            if is_tdgc:
+            if self.is_tdgc:
                 x = layer(x, neighbours, None if gates is None else gates[i], activate=i < len(self.layers) - 1)
-            else:
-                shape = x.shape
-                x = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
-                check_shape(type(layer).__name__, x, shape)
+                continue
+            out = layer(F.leaky_relu(x, SLOPE) if i else x, neighbours)
+            if out.shape != x.shape:
+                operator = type(layer).__name__
+                raise InputError(f"operator {operator} must return shape {tuple(x.shape)}, got {tuple(out.shape)}")
+            x = out
         return F.leaky_relu_(self.norm(x), SLOPE)
 
 
@@ -113,17 +127,13 @@ class TemporalEncoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.configure(config)
+        self.config = config
         self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
-
-    def configure(self, config: ModelConfig) -> None:
-        """Change settings that do not affect the weights."""
-        self.radius_s = config.radius_s
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""
         return [
-            uniform_distances(-(-length // 2**depth), spacing_s * 2**depth, self.radius_s * 2**depth)
+            uniform_distances(-(-length // 2**depth), spacing_s * 2**depth, self.config.radius_s * 2**depth)
             for depth in range(1, len(self.stages) + 1)
         ]
 
@@ -134,7 +144,7 @@ class TemporalEncoder(nn.Module):
             x = pool(level.features, level.mask)
             spacing_s = None if level.spacing_s is None else 2 * level.spacing_s
             level = Level(x, level.mask[:, ::2], level.times[:, ::2], spacing_s)
-            neighbours = temporal_neighbours(level, self.radius_s * 2 ** (i + 1))
+            neighbours = temporal_neighbours(level, self.config.radius_s * 2 ** (i + 1))
             level = replace(level, features=x + stage(x, neighbours, None if gates is None else gates[i]))
             levels.append(level)
         return levels
@@ -149,12 +159,8 @@ class FunctionAwareDecoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.configure(config)
-        self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
-
-    def configure(self, config: ModelConfig) -> None:
-        """Change settings that do not affect the weights."""
         self.config = config
+        self.stages = nn.ModuleList(Stage(config) for _ in range(config.depth))
 
     def distances(self, length: int, spacing_s: float) -> list[list[float]]:
         """Distances of the neighbours in each stage, for `length` equally spaced nodes at level 0."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from hiero.config import PAPER_OPERATOR, ModelConfig
+from hiero.config import PAPER_OPERATOR
 from hiero.errors import InputError
 from hiero.model import normalised_cut_triton
 from hiero.model.losses import Losses
@@ -105,20 +105,16 @@ def _restored(objective: Objective, optimizer: torch.optim.Optimizer) -> Iterato
         torch.cuda.set_rng_state(random_state)
 
 
-def describe_other_operator(config: ModelConfig) -> str:
-    """Why a network with another operator than the paper's is not captured."""
-    return f"compiled steps and GPU kernels support only the operator {PAPER_OPERATOR}, not {config.operator}"
-
-
 def check_capturable(objective: Objective, example: TrainingBatch | Tensor) -> None:
     """Raise InputError if the step cannot be captured."""
     config, cut = objective.model.config, normalised_cut_triton
     features = example if isinstance(example, Tensor) else example.features
     has_uniform_clock = objective.spacing_s is not None and not config.behaviour.rounded_times
     has_cut = config.sample_points == cut.SIZE and HAS_TRITON
+    other_operator = config.operator != PAPER_OPERATOR
     problems = {
         "CapturedStep needs a CUDA GPU; use TrainStep elsewhere": not features.is_cuda,
-        f"{describe_other_operator(config)}; use TrainStep": config.operator != PAPER_OPERATOR,
+        f"CapturedStep needs the operator {PAPER_OPERATOR}, got {config.operator}; use TrainStep": other_operator,
         "CapturedStep needs a uniform clock; use TrainStep for irregular times": not has_uniform_clock,
         "CapturedStep cannot search threads as the release does; use TrainStep": config.behaviour.mixed_threads,
         f"CapturedStep needs triton and sample_points={cut.SIZE}; use TrainStep otherwise": not has_cut,

@@ -19,7 +19,7 @@ from hiero.model.model_folder import TEXT_ENCODER_FILE
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import SharedDropout
 from hiero.networks.text_encoders import MINILM, TextEncoder
-from hiero.training.captured_step import CapturedStep, check_capturable, describe_other_operator
+from hiero.training.captured_step import CapturedStep, check_capturable
 from hiero.training.fabric import autocast_precision
 from hiero.training.loop import TrainingLoop
 from hiero.training.narrated_windows import NarratedWindows, ResidentWindows, TrainingBatch
@@ -74,8 +74,8 @@ class HieroTraining(TrainingLoop):
     ) -> None:
         """Set up weights, data and the step."""
         device = self.fabric.device
-        if self.config.model.operator != PAPER_OPERATOR:
-            log(f"{describe_other_operator(self.config.model)}; training runs without them")
+        if (operator := self.config.model.operator) != PAPER_OPERATOR:
+            log(f"training runs without GPU kernels, which support the operator {PAPER_OPERATOR} but not {operator}")
         self._setup(self._make_objective(), resume)
         self.resident: ResidentWindows | None = None
         if device.type == "cuda" and self.text_vectors is not None:

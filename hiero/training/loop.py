@@ -156,8 +156,6 @@ class TrainingLoop(ABC):
         self.scores: list[dict[str, float]] = []
         self.stop = False
 
-    # For subclasses
-
     @abstractmethod
     def _read_batches(self, indices: list[Tensor], step_number: int) -> Any:
         """Read this process's share of each batch of a step. Called in a reader thread."""
@@ -182,8 +180,6 @@ class TrainingLoop(ABC):
     @abstractmethod
     def _fingerprint(self) -> str:
         """Identifies the data of the run."""
-
-    # The run
 
     def _setup(self, objective: nn.Module, resume: bool) -> None:
         """Move the objective to its device, create its optimizer and optionally resume an earlier run."""
@@ -267,8 +263,6 @@ class TrainingLoop(ABC):
             if self.fabric.is_global_zero:
                 self._save_model(self.out / BEST_FOLDER)
 
-    # Data
-
     def order(self, epoch: int) -> Tensor:
         """A random permutation of the examples, (num_examples,), given by the seed and the epoch."""
         seed = (self.settings.seed << EPOCH_BITS) + epoch
@@ -307,8 +301,6 @@ class TrainingLoop(ABC):
         rank, share = self.fabric.global_rank, len(index) // self.fabric.world_size
         return index[rank * share : (rank + 1) * share]
 
-    # Files
-
     def save(self) -> None:
         """Save the model and everything that is needed to resume."""
         if not all(bool(p.isfinite().all()) for p in self.objective.parameters()):
@@ -337,7 +329,10 @@ class TrainingLoop(ABC):
         path, device = self.out / STATE_FILE, self.fabric.device
         if not path.is_file():
             raise InputError(f"{self.out}: nothing to resume, {STATE_FILE} is missing; to start a run, omit --resume")
-        metadata = read_metadata(path)
+        try:
+            metadata = parse_json(load_metadata(path).get("hiero", "{}"))
+        except ValueError as error:  # InputError is one, too
+            raise InputError(f"{path}: damaged or cut short ({error})") from error
         if different := config_differences(metadata.get("config", {}), self.settings.to_dict()):
             changes = "; ".join(different)
             raise InputError(f"{self.out}: the run has other settings ({changes}); resume with the same ones")
@@ -406,15 +401,6 @@ def _check_finite(loss: float, step: int) -> None:
 
 def _select(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata of a saved state."""
-    try:
-        state: dict[str, Any] = parse_json(load_metadata(path).get("hiero", "{}"))
-    except ValueError as error:  # InputError is one, too
-        raise InputError(f"{path}: damaged or cut short ({error})") from error
-    return state
 
 
 def config_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

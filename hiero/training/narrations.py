@@ -6,6 +6,7 @@ Every line that cannot be used is counted under its reason.
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import Counter
 from collections.abc import Container, Iterator
@@ -37,8 +38,7 @@ class Narrations:
         return sum(map(len, self.by_video.values()))
 
     def __iter__(self) -> Iterator[Narration]:
-        for narrations in self.by_video.values():
-            yield from narrations
+        return itertools.chain.from_iterable(self.by_video.values())
 
     def leave_out(self, reason: str, example: str, count: int = 1) -> None:
         """Count unused narrations under a reason, with an example."""

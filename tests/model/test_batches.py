@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.model.batches import collate, node_times, simplest_between, uniform_spacing
+from hiero.model.batches import collate, simplest_between, uniform_spacing
 from hiero.types import Clock
 
 
@@ -61,14 +61,3 @@ def test_collate_pads():
     assert batch.times[0].tolist() == [0.5, 1.5, 2.5]
     with pytest.raises(InputError, match="videos is empty"):
         collate([], Clock())
-
-
-def test_clock():
-    clock = Clock(30, 16, start_s=10)
-    assert clock.time_s(0) == pytest.approx(10 + 8 / 30)
-    assert clock.index(clock.time_s(7)) == 7
-    assert clock.index(9.9) == -1
-    assert node_times(8, clock)[7].item() == pytest.approx(clock.time_s(7))
-    for settings in ({"fps": 0}, {"stride": -1}, {"fps": float("nan")}, {"start_s": -1}):
-        with pytest.raises(InputError):
-            Clock(**settings)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.model.gated_messages import SLOPE, sum_messages, sum_messages_uniform
+from hiero.model.gated_messages import sum_messages, sum_messages_uniform
 from tests.conftest import close
 
 
@@ -37,20 +37,6 @@ def test_the_written_out_gradient_is_autograd_s(num_videos, length, size, num_of
     expected = torch.autograd.grad(plain, (mixed, gates), weight)
     for a, b in zip(torch.autograd.grad(fast, (mixed, gates), weight), expected, strict=True):
         close(a, b, rtol=1e-10, atol=1e-10)
-
-
-@given(*sizes)
-def test_the_plain_version_is_a_sum_over_pairs(num_videos, length, size, num_offsets, seed):
-    mixed, _, inverse_degree, linked = random_inputs(num_videos, length, size, num_offsets, seed)
-    gates = [torch.randn(num_videos, link.shape[1], size, dtype=torch.float64) for link in linked]
-    expected = mixed[..., :size].detach().clone()
-    messages = torch.nn.functional.leaky_relu(mixed[..., size:].detach(), SLOPE)
-    for offset, (gate, link) in enumerate(zip(gates, linked, strict=True), start=1):
-        for video, i in (link > 0).nonzero().tolist():
-            later = i + offset
-            expected[video, i] += inverse_degree[video, i] * gate[video, i] * messages[video, later]
-            expected[video, later] -= inverse_degree[video, later] * gate[video, i] * messages[video, i]
-    close(sum_messages(mixed, gates, inverse_degree, linked), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_second_derivatives_are_refused():

@@ -1,13 +1,17 @@
-"""K-Means against scikit-learn, and what makes it the same everywhere."""
+"""K-Means against scikit-learn and the textbook's, on each of its paths."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from hiero.model.kmeans import kmeans, renumber, uniform_hash
+from hiero.model import kmeans as kmeans_module
+from hiero.model.kmeans import GramDistances, PointDistances, kmeans, kmeans_of_points, renumber, uniform_hash
+from tests.oracle.kmeans import has_seeding_tie, plain_kmeans
 
 
 @given(st.integers(5, 60), st.integers(1, 5), st.integers(0, 2**31))
@@ -29,13 +33,15 @@ def test_kmeans_without_early_stop_is_the_same():
     assert kmeans(points, 4, num_iterations=60).equal(without_early_stop)
 
 
-def test_masked_points_do_not_count():
+@pytest.mark.parametrize("num_points", [20, 300])  # in a batch, and each video alone
+def test_masked_points_do_not_count(num_points):
     """They get −1, and the others the labels that they have without them."""
-    points = torch.cat([torch.randn(2, 20, 3), torch.full((2, 5, 3), 100.0)], 1)
-    mask = (torch.arange(25) < 20).expand(2, 25)
+    generator = torch.Generator().manual_seed(0)
+    points = torch.cat([torch.randn(2, num_points, 8, generator=generator), torch.full((2, 5, 8), 100.0)], 1)
+    mask = (torch.arange(num_points + 5) < num_points).expand(2, -1)
     labels = kmeans(points, 3, mask=mask)
-    assert labels[:, :20].equal(kmeans(points[:, :20], 3))
-    assert labels[:, 20:].eq(-1).all()
+    assert labels[:, :num_points].equal(kmeans(points[:, :num_points], 3))
+    assert labels[:, num_points:].eq(-1).all()
 
 
 def test_random_numbers_are_spread_and_seeded():
@@ -51,3 +57,64 @@ def test_renumber_by_first_appearance():
     labels = torch.tensor([[3, 3, 1, 0, 1], [2, 0, 2, 3, 3]])
     mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
     assert renumber(labels, 4, mask).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, -1, -1]]
+
+
+def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
+    return len({*zip(a.tolist(), b.tolist(), strict=True)}) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+@given(st.integers(8, 60), st.integers(1, 6), st.integers(1, 70), st.integers(0, 2**31))
+@settings(max_examples=60)
+def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, width, seed):
+    """From 48 dimensions on by sums of inner products, below from the points themselves."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(num_points, width)).astype(np.float32)
+    numbers = rng.random((num_clusters, 3, 2), dtype=np.float32)
+    assume(not has_seeding_tie(points, numbers))
+    expected, inertia = plain_kmeans(points, num_clusters, numbers, 50)
+    labels = kmeans_of_points(points, num_clusters, numbers, 50)
+    ours = sum(((points[labels == k] - points[labels == k].mean(0)) ** 2).sum() for k in set(labels.tolist()))
+    # Two restarts may end equally well: then either is right.
+    assert same_partition(labels, expected) or ours == pytest.approx(inertia, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_clusters", [3, 40])
+@pytest.mark.parametrize("kind", [GramDistances, PointDistances])
+def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch):
+    monkeypatch.setattr(kmeans_module, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
+    points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
+    fast = kmeans(points, num_clusters)
+    monkeypatch.setattr(kmeans_module, "MIN_POINTS_PER_VIDEO", 10**9)
+    assert fast.equal(kmeans(points, num_clusters))
+
+
+@given(st.integers(8, 80), st.integers(1, 6), st.sampled_from([3, 60]), st.integers(1, 5), st.integers(0, 2**31))
+@settings(max_examples=25)
+def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, width, num_restarts, seed):
+    """Also where points are there several times, restarts end at different steps, or none has time to end."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(num_points, width)).astype(np.float32)[rng.integers(0, num_points, num_points)]
+    numbers = rng.random((num_clusters, num_restarts, 2), dtype=np.float32)
+    for num_iterations in (1, 3, 50):
+        together = kmeans_of_points(points, num_clusters, numbers, num_iterations)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kmeans_module, "MAX_TABLE_SIZE", 1)
+            assert (kmeans_of_points(points, num_clusters, numbers, num_iterations) == together).all()
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_fewer_different_points_than_clusters(width):
+    points = np.repeat(np.eye(width, dtype=np.float32)[:3], 100, axis=0)
+    labels = kmeans_of_points(points, 5, np.random.default_rng(0).random((5, 2, 3), dtype=np.float32), 20)
+    assert [len(set(labels[i : i + 100].tolist())) for i in (0, 100, 200)] == [1, 1, 1]
+    assert len(set(labels.tolist())) == 3
+
+
+def test_restarts_that_share_the_cores_give_the_same_clusters(monkeypatch):
+    monkeypatch.setattr(kmeans_module, "MIN_SHARED_SIZE", 1)
+    rng = np.random.default_rng(0)
+    points, numbers = rng.normal(size=(500, 8)).astype(np.float32), rng.random((6, 5, 3), dtype=np.float32)
+    num_threads = torch.get_num_threads()
+    alone = kmeans_of_points(points, 6, numbers, 50)
+    assert (kmeans_of_points(points, 6, numbers, 50, num_workers=3) == alone).all()
+    assert torch.get_num_threads() == num_threads

@@ -6,7 +6,6 @@ import collections
 import json
 import os
 import pickle
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -36,12 +35,6 @@ def test_what_is_imported(released, tmp_path):
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["text_encoder"] == {"name": "distillbert", "file": "text_encoder.safetensors"}
     assert HiERO.from_pretrained(tmp_path).state_dict().keys() == released.model().state_dict().keys()
-
-
-def test_omegaconf_is_not_needed(released):
-    import sys
-
-    assert not any(name.startswith("omegaconf") for name in sys.modules)
 
 
 def archive(path: Path, pickled: bytes, data: dict[str, bytes] | None = None) -> Path:
@@ -152,14 +145,6 @@ def test_bombs_are_refused(tmp_path):
     laughs = {"a0": "lol", **{f"a{i}": {"x": f"${{a{i - 1}}}", "y": f"${{a{i - 1}}}"} for i in range(1, 25)}}
     with pytest.raises(InputError, match="too large for a HiERO model"):
         resolve_config(laughs)
-
-
-def test_shared_parts_are_read(tmp_path):
-    shared = [torch.ones(2)]
-    torch.save({"a": shared, "b": shared}, tmp_path / "c.pt")
-    loaded = read_torch(tmp_path / "c.pt")
-    assert loaded["a"] is loaded["b"]
-    assert loaded["a"][0].equal(torch.ones(2))
 
 
 def nested_tuples(depth):
@@ -312,13 +297,3 @@ def test_interpolations():
     assert resolve_config(tree) == {"a": {"b": 3}, "c": 3, "d": {"b": 3}, "e": "${x.y}", "f": [3]}
     with pytest.raises(InputError, match="refers to itself"):
         resolve_config({"a": "${a}"})
-
-
-def test_no_shell_was_harmed():
-    """Guards the guard: Evil really would run where pickles are trusted."""
-    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"hiero-evil-{os.getpid()}"
-    try:
-        pickle.loads(pickle.dumps(Evil(target)))
-        assert target.exists()
-    finally:
-        subprocess.run(["rm", "-f", str(target)], check=True)

@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.spectral import make_video
 from hiero.errors import InputError
-from hiero.model import spectral
 from hiero.model.normalised_cut import log_similarity, normalise_similarity
 from hiero.model.spectral import choose_num_threads, embed_by_landmarks, embed_exactly, spectral_cut
 from tests.conftest import close
@@ -38,8 +37,7 @@ def test_exact_agrees_with_scikit_learn(kappa, num_threads, num_nodes):
     assert adjusted_rand_score(truth, labels) >= 0.98
 
 
-@pytest.mark.parametrize("kappa", [0.05, 0.5])
-@pytest.mark.parametrize("form", ["sklearn", "training"])
+@pytest.mark.parametrize(("form", "kappa"), [("sklearn", 0.05), ("training", 0.5)])
 def test_landmarks_agree_with_exact(kappa, form):
     x, truth = make_video(6000, 6, width=64, noise=0.5)
     exact = spectral_cut(x, 6, kappa=kappa, method="exact", form=form)
@@ -116,19 +114,12 @@ def test_the_same_seed_gives_the_same_threads():
     assert not spectral_cut(x, 6, random_state=5).equal(spectral_cut(x, 6, random_state=6))
 
 
-def test_the_matrix_is_not_built_beyond_the_budget(monkeypatch):
-    sizes = []
-    original = spectral.log_similarity
-
-    def record_size(x, *arguments):
-        sizes.append(x.shape[1])
-        return original(x, *arguments)
-
-    monkeypatch.setattr(spectral, "log_similarity", record_size)
-    x, truth = make_video(5000, 4, width=16, noise=0.3)
-    labels = spectral_cut(x, 4, kappa=0.5, memory_budget=50 * 2**20)
-    assert max(sizes) == spectral.NUM_LANDMARKS
-    assert adjusted_rand_score(truth, labels) >= 0.95
+def test_beyond_the_memory_budget_landmarks_are_used():
+    x = torch.randn(2500, 16)  # no structure: the two methods give different threads
+    exact, landmarks = (spectral_cut(x, 8, method=method) for method in ("exact", "landmarks"))
+    assert not exact.equal(landmarks)
+    assert spectral_cut(x, 8, memory_budget=3 * 4 * 2500**2).equal(exact)
+    assert spectral_cut(x, 8, memory_budget=3 * 4 * 2500**2 - 1).equal(landmarks)
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5])

@@ -282,7 +282,7 @@ def test_bad_input(change, message):
         small_model().float()(arguments["features"], arguments["mask"], arguments["times"])
 
 
-def test_a_surer_classifier_says_the_same():
+def test_neither_a_shift_nor_a_stretch_of_all_features_matters():
     """With `centre` and `rescale`, neither a shift nor a stretch of all scores changes anything;
     another pattern does.
     """

@@ -38,6 +38,14 @@ from tests.conftest import FIXTURES
 DATA = FIXTURES / "protocols"
 CLOCK = Clock(30.0, 16.0)
 OPTIONS = EvalOptions(num_threads=8, min_nodes=5, num_draws=2, protocol=RELEASE)
+TASKS = {  # of the release, and how ours begin
+    "CMU Brownie": "brownie",
+    "CMU Sandwich": "sandwich",
+    "EGTEA Cheeseburger": "cheeseburger",
+    "MECCANO": "meccano",
+    "EGTEA GreekSalad": "greeksalad",
+    "EPIC-Tent": "epic-tents",
+}
 OPTION_NAMES = [field.name for field in dataclasses.fields(RELEASE) if field.name != "name"]
 
 
@@ -74,6 +82,12 @@ def runs_of(values):
     """[start, length, value] of each stretch of equal values."""
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
     return [[a, b - a, int(values[a])] for a, b in pairwise(edges)]
+
+
+def evaluate(capsys, *arguments):
+    """The JSON report of `hiero eval`."""
+    app(["eval", *map(str, arguments), "--json"], result_action="return_value")
+    return json.loads(capsys.readouterr().out)
 
 
 def same_partition(labels, others):
@@ -133,23 +147,9 @@ def test_egoprocel_what_is_clustered(folder, videos, variant, threads, stretched
 
 @pytest.mark.slow
 def test_egoprocel_means_and_command(folder, capsys):
-    command = [
-        "eval",
-        "egoprocel",
-        "--annotations",
-        str(DATA / "egoprocel" / "annotations"),
-        "--model",
-        str(folder),
-        "--features",
-        str(DATA / "egoprocel" / "features" / "egovlp"),
-        "--rates",
-        str(DATA / "egoprocel" / "rates.csv"),
-        "--protocol",
-        "release",
-        "--json",
-    ]
-    app(command, result_action="return_value")
-    report = json.loads(capsys.readouterr().out)
+    features, rates = DATA / "egoprocel" / "features" / "egovlp", DATA / "egoprocel" / "rates.csv"
+    options = ["--annotations", DATA / "egoprocel" / "annotations", "--features", features, "--rates", rates]
+    report = evaluate(capsys, "egoprocel", "--model", folder, *options, "--protocol", "release")
     assert "protocol: release" in report["tables"][0]["title"]
     for name, part in (("HiERO", "egoprocel_hiero"), ("raw", "egoprocel_baseline")):
         wanted, summary = expected(part), report["summary"][name]
@@ -159,25 +159,9 @@ def test_egoprocel_means_and_command(folder, capsys):
             assert summary[data_set]["IoU"] == pytest.approx(100 * scores["iou"], abs=1e-5)
         for data_set, printed in wanted["printed"].items():
             assert {measure: f"{summary[data_set][measure]:.2f}" for measure in printed} == printed
-    tasks = {row["method"]: row["scores"] for row in report["tables"][2]["rows"]}
+    tasks = {row["method"].lower().replace(" ", "").split(":")[1]: row["scores"] for row in report["tables"][2]["rows"]}
     for name, scores in expected("egoprocel_hiero")["tasks"].items():
-        ours = next(
-            own
-            for task, own in tasks.items()
-            if task.lower()
-            .replace(" ", "")
-            .split(":")[1]
-            .startswith(
-                {
-                    "CMU Brownie": "brownie",
-                    "CMU Sandwich": "sandwich",
-                    "EGTEA Cheeseburger": "cheeseburger",
-                    "MECCANO": "meccano",
-                    "EGTEA GreekSalad": "greeksalad",
-                    "EPIC-Tent": "epic-tents",
-                }[name]
-            )
-        )
+        ours = next(own for task, own in tasks.items() if task.startswith(TASKS[name]))
         for measure in ("precision", "recall"):
             assert ours[measure] == pytest.approx(100 * scores[measure], abs=1e-5)
 
@@ -236,23 +220,9 @@ def test_grounding_numbers(folder, cases, capsys):
     wanted = expected("grounding")["metrics"]
     scores = evaluate_runs(cases, embeddings_of(cases), OPTIONS).rows[0].scores
     assert scores["mIoU"] == pytest.approx(wanted["mIoU_top1"], abs=1e-4)
-    command = [
-        "eval",
-        "goalstep-grounding",
-        "--annotations",
-        str(DATA / "goalstep" / "val.json"),
-        "--model",
-        str(folder),
-        "--groups",
-        str(DATA / "goalstep" / "goalstep_video_groups.tsv"),
-        "--features",
-        str(DATA / "ego4d" / "features" / "egovlp"),
-        "--protocol",
-        "release",
-        "--json",
-    ]
-    app(command, result_action="return_value")
-    report = json.loads(capsys.readouterr().out)
+    features, groups = DATA / "ego4d" / "features" / "egovlp", DATA / "goalstep" / "goalstep_video_groups.tsv"
+    options = ["--annotations", DATA / "goalstep" / "val.json", "--features", features, "--groups", groups]
+    report = evaluate(capsys, "goalstep-grounding", "--model", folder, *options, "--protocol", "release")
     for name, value in wanted.items():
         if name.startswith("R"):
             assert report["summary"]["HiERO"][name] == pytest.approx(value, abs=1e-6), name
@@ -279,14 +249,10 @@ def test_egomcq(folder, tmp_path, capsys):
         result_action="return_value",
     )
     capsys.readouterr()
-    questions = str(DATA / "egomcq" / "egomcq.json")
-    app(
-        ["eval", "egomcq", "--store", str(store), "--questions", questions, "--model", str(folder), "--json"],
-        result_action="return_value",
-    )
-    report = json.loads(capsys.readouterr().out)
+    questions = DATA / "egomcq" / "egomcq.json"
+    report = evaluate(capsys, "egomcq", "--store", store, "--questions", questions, "--model", folder)
     assert report["summary"]["HiERO"] == pytest.approx(wanted["accuracy"], abs=1e-6)
-    assert len(read_questions(DATA / "egomcq" / "egomcq.json")) == len(wanted["questions"]) + len(
+    assert len(read_questions(questions)) == len(wanted["questions"]) + len(
         wanted["left_out_because_a_video_has_no_features"]
     )
     assert FeatureStore(store).width == 256

@@ -45,14 +45,6 @@ def test_one_step_equals_the_edge_list_step():
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.slow
-def test_it_learns():
-    model = small(dropout=0.0)
-    step = TrainStep(Objective(model, LossConfig(), SPACING_S), make_adam(model, lr=1e-3))
-    losses = [step(inputs()).alignment.item() for _ in range(30)]
-    assert losses[-1] < 0.7 * losses[0]
-
-
 def test_weight_decay_spares_vectors():
     free, decayed = parameter_groups(small(), 1e-5)
     assert all(p.ndim == 1 for p in free["params"])
@@ -164,7 +156,7 @@ def test_the_captured_step_is_the_plain_one():
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.filterwarnings("default")  # what torch's compiler warns itself about
-def test_dropout_is_drawn_anew_at_each_replay():
+def test_dropout_is_drawn_again_at_each_replay():
     model = small("cuda", dropout=0.5)
     optimizer = make_adam(model, lr=0.0)
     step = CapturedStep(Objective(model, LossConfig(), SPACING_S), optimizer, inputs("cuda"))

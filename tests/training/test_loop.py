@@ -66,9 +66,7 @@ def test_another_operator_trains_on_the_plain_path_and_says_so(collection, tmp_p
     config = collection.config(epochs=1, model={"operator": "mean-neighbours"})
     training = prepared(collection, tmp_path, config=config, log=messages.append)
     assert type(training.step) is TrainStep
-    assert messages == [
-        "compiled steps and GPU kernels support only the operator tdgc, not mean-neighbours; training runs without them"
-    ]
+    assert [("mean-neighbours" in message) for message in messages] == [True]
     training.run()
     assert load_model(tmp_path).config.operator == "mean-neighbours"
     prepared(collection, tmp_path, config=config, resume=True).run()
