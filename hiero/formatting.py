@@ -14,11 +14,6 @@ def format_count(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
-def numbered_title(first: int, last: int) -> str:
-    """The title of a step without a name, from the numbers of the finest steps in it."""
-    return f"Step {first}" if first == last else f"Steps {first} to {last}"
-
-
 def level_names(num_levels: int) -> list[str]:
     """The names of levels: coarse, medium and fine, or their numbers if there are more than three."""
     numbered = (f"level{number}" for number in range(1, num_levels + 1))

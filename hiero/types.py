@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from hiero.errors import InputError
-from hiero.formatting import clean_text, level_names, numbered_title, one_line
+from hiero.formatting import clean_text, level_names, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +29,10 @@ MAX_OVERHANG_S = 0.6  # a step may begin this much before its file, because segm
 MAX_SLIVER_S = 0.2  # a shorter part of a step in another file than its own is not exported
 EDGE_TOLERANCE_S = 0.5e-3 + TIME_GRAIN_S  # rounding error of times in milliseconds
 MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
+GROUP_MARK = " … "  # between the names of the first and the last step in a larger one
 CONFIDENT_PROBABILITY = 0.8  # probability of a name below which it is shown as a guess
 MIN_LABEL_PROBABILITY = 0.5  # of a name, below which a step has none
+MAX_WORDS, NUM_SHOWN_WORDS = 3, 2  # that a step carries, and of which its title consists
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
 Origin = Literal["model", "person", "imported"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -174,6 +176,27 @@ class AnnotatedStep:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A short name that a step may have, such as "tap".
+
+    Attributes:
+        text: The name.
+        probability: Probability that it describes the step.
+    """
+
+    text: str
+    probability: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "probability": round(self.probability, 4)}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Word:
+        """Read what `to_dict` wrote."""
+        return cls(one_line(_parse_text(document["text"])), _parse_number(document["probability"], 0, 1))
+
+
+@dataclass(frozen=True)
 class Step:
     """A contiguous part of a video at one level of a hierarchy.
 
@@ -188,6 +211,7 @@ class Step:
         label: Its name, or None.
         probability: Probability that the label is right, or None if a person gave it.
         origin: Whether the model found and named the step, a person corrected it, or it was imported.
+        words: Up to three short names that it may have, best first.
 
     Examples:
         >>> step = Step("step-1", 0.0, 4.5, thread=0, label="boil water", probability=0.5)
@@ -205,6 +229,7 @@ class Step:
     label: str | None = None
     probability: float | None = None
     origin: Origin = "model"
+    words: tuple[Word, ...] = ()
 
     def __post_init__(self) -> None:
         if self.label is not None:
@@ -216,14 +241,26 @@ class Step:
         return self.label is not None and self.origin != "model" and self.probability is None
 
     def without_name(self) -> Step:
-        """The step without its label."""
-        return replace(self, label=None, probability=None)
+        """The step without its label and words."""
+        return replace(self, label=None, probability=None, words=())
+
+    @property
+    def name_probability(self) -> float:
+        """Probability of its name, or of its best word without one: 1 for a person's name, 0 for neither."""
+        if self.label is not None:
+            return 1.0 if self.probability is None else self.probability
+        return self.words[0].probability if self.words else 0.0
+
+    @property
+    def short_name(self) -> str:
+        """Its label or its best word on one line; empty without either."""
+        return one_line(self.label or "") or (self.words[0].text if self.words else "")
 
     @property
     def shown_label(self) -> str | None:
-        """Its name as people read it: with a question mark if it is a guess."""
-        is_guess = self.probability is not None and self.probability < CONFIDENT_PROBABILITY
-        return f"{self.label}?" if self.label and is_guess else self.label
+        """Its name as people read it: with a question mark if it is a guess. Without a label, words are its guess."""
+        name = self.label or ", ".join(word.text for word in self.words[:NUM_SHOWN_WORDS]) or None
+        return f"{name}?" if name and self.name_probability < CONFIDENT_PROBABILITY else name
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `hiero steps`; times are rounded to milliseconds."""
@@ -240,6 +277,7 @@ class Step:
             "children": list(self.children),
             "background": self.background,
             "origin": self.origin,
+            "words": [word.to_dict() for word in self.words],
         }
 
     @classmethod
@@ -262,6 +300,7 @@ class Step:
                 None if label is None else _parse_text(label),
                 None if probability is None else _parse_number(probability, 0, 1),
                 _parse_origin(default if origin is None else origin),
+                tuple(map(Word.from_dict, document.get("words", ())))[:MAX_WORDS],
             )
 
 
@@ -504,18 +543,32 @@ class Hierarchy:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """The name of each step on one line, by its id: its label, or the finest steps in it ("Steps 3 to 5")."""
-        numbers: dict[str, tuple[int, int]] = {}  # of the first and the last of the finest steps in each
-        for level in reversed(self.levels):
-            for number, step in enumerate(level, start=1):
-                inside = [numbers[child] for child in step.children if child in numbers]
-                numbers[step.id] = (inside[0][0], inside[-1][1]) if inside else (number, number)
-        return {step.id: one_line(step.label or "") or numbered_title(*numbers[step.id]) for step in self}
+        """The name of each step on one line, by its id, for other programs: its label, or its number in its level."""
+        return {
+            step.id: one_line(step.label or "") or f"{'Part' if step.children else 'Step'} {number}"
+            for level in self.levels
+            for number, step in enumerate(level, start=1)
+        }
 
     @cached_property
     def shown_titles(self) -> dict[str, str]:
-        """`titles` as people read them: guesses have a question mark."""
-        return {step.id: one_line(step.shown_label or "") or self.titles[step.id] for step in self}
+        """`titles` as people read them: guesses have a question mark.
+
+        A step of others without a name has those of the first and the last of them ("tap … egg").
+        """
+        titles: dict[str, str] = {}
+        inside: dict[str, list[Step]] = {}  # the finest named steps in each
+        for level in reversed(self.levels):
+            for step in level:
+                named = [each for child in step.children for each in inside.get(child, ())]
+                inside[step.id] = named or [step] * bool(step.short_name)
+                name = one_line(step.shown_label or "")
+                if not name and named:
+                    ends = named[0], named[-1]
+                    is_guess = min(each.name_probability for each in ends) < CONFIDENT_PROBABILITY
+                    name = GROUP_MARK.join(dict.fromkeys(each.short_name for each in ends)) + "?" * is_guess
+                titles[step.id] = name or self.titles[step.id]
+        return titles
 
     @property
     def level_names(self) -> list[str]:

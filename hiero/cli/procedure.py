@@ -12,7 +12,7 @@ from hiero.cli.inputs import find_inputs
 from hiero.cli.options import Join, Json, Labels, Sources, VideoOptions, announce_edits, read_labels
 from hiero.cli.steps import FileOptions, write_files
 from hiero.errors import InputError
-from hiero.formatting import format_count, format_time, numbered_title
+from hiero.formatting import format_count, format_time
 from hiero.types import Hierarchy
 
 
@@ -60,7 +60,7 @@ def print_procedure(hierarchies: dict[str, Hierarchy]) -> None:
     numbers = sorted({number for level in levels.values() for number in level})
     for number in numbers:
         members = [level.get(number) for level in levels.values()]
-        label = next(step.label for step in members if step is not None) or numbered_title(number + 1, number + 1)
+        label = next(step.label for step in members if step is not None) or f"Step {number + 1}"
         cells = ["" if s is None else f"{format_time(s.start_s)}-{format_time(s.end_s)}" for s in members]
         table.add_row(str(number + 1), label, *cells)
     console = results_console()

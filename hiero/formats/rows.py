@@ -41,6 +41,8 @@ def imported_step(
     label = None if name is None else one_line(str(name)) or None
     if id is not None and original is None and label == one_line(f"step {id}"):
         label = None  # the previous version wrote this for a step without a label
+    if isinstance(original, dict) and label is not None and label == original.get("title"):  # how people read its label
+        label = one_line(str(original.get("label") or "")) or None
     row = Step(parse_id(id), start_s, end_s, NO_THREAD, background=background, label=label, origin="imported")
     step = _parse_step(original)
     return row if step is None else _restore_step(row, step)
@@ -151,8 +153,8 @@ def _restore_step(row: Step, step: Step) -> Step:
 
 
 def _is_default_title(label: str, id: str) -> bool:
-    """Whether a label is what hiero writes for a step without one, in this or the previous version."""
-    return re.fullmatch(r"Step \d+|Steps \d+ to \d+", label) is not None or label == one_line(f"step {id}")
+    """Whether a label is what hiero writes for a step without one, in this or an earlier version."""
+    return re.fullmatch(r"(Step|Part) \d+|Steps \d+ to \d+", label) is not None or label == one_line(f"step {id}")
 
 
 def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:

@@ -97,11 +97,12 @@ def chapters(hierarchy: Hierarchy) -> tuple[Step, ...]:
 
 def to_vtt(hierarchy: Hierarchy) -> str:
     """WebVTT chapters. A comment holds what they cannot express, so that unchanged steps are read back exactly."""
-    steps = {plain_id(step): step.to_dict() for step in chapters(hierarchy)}
+    titles = hierarchy.shown_titles
+    steps = {plain_id(step): {**step.to_dict(), "title": titles[step.id]} for step in chapters(hierarchy)}
     note = json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps}).replace(">", "\\u003e")
     cues = [f"NOTE {HIERO_PROPERTY} {note}\n"]
     for step in chapters(hierarchy):
-        text = escape(hierarchy.shown_titles[step.id]).replace("-->", "--&gt;")
+        text = escape(titles[step.id]).replace("-->", "--&gt;")
         cues.append(f"{plain_id(step)}\n{_timestamp(step.start_s, '.')} --> {_timestamp(step.end_s, '.')}\n{text}\n")
     return f"{HIERO_VTT_HEADER}\n\n" + "\n".join(cues)
 
@@ -137,17 +138,21 @@ def to_ffmetadata(hierarchy: Hierarchy) -> str:
 
 
 def to_youtube(hierarchy: Hierarchy) -> str:
-    """Chapters in a YouTube description. The first is at 0:00. Chapters under ten seconds join the previous one."""
-    lines: list[str] = []
-    previous_s = -MIN_CHAPTER_S
-    for i, step in enumerate(chapters(hierarchy)):
-        start_s = 0.0 if i == 0 else step.start_s
-        if start_s - previous_s >= MIN_CHAPTER_S and (i == 0 or hierarchy.duration_s - start_s >= MIN_CHAPTER_S):
-            # YouTube refuses a description with angle brackets.
-            title = hierarchy.shown_titles[step.id].replace("<", "‹").replace(">", "›")
-            lines.append(f"{format_time(start_s)} {title}")
-            previous_s = start_s
-    return "\n".join(lines) + "\n"
+    """Chapters in a YouTube description. A short chapter joins the neighbour with the weaker name, so that names stay.
+
+    YouTube's rules: the first chapter begins at 0:00, each takes at least ten seconds, titles have no angle brackets.
+    """
+    kept = [(step.start_s, step.end_s, step) for step in chapters(hierarchy)]
+    kept[0] = (0.0, *kept[0][1:])
+    while len(kept) > 1 and min(end_s - start_s for start_s, end_s, _ in kept) < MIN_CHAPTER_S:
+        i = min(range(len(kept)), key=lambda i: kept[i][1] - kept[i][0])
+        beside = [j for j in (i - 1, i + 1) if 0 <= j < len(kept)]
+        j = min(beside, key=lambda j: (kept[j][2].name_probability, kept[j][1] - kept[j][0]))
+        (start_s, _, first), (_, end_s, last) = kept[min(i, j) : max(i, j) + 1]
+        named = last if last.name_probability > first.name_probability else first
+        kept[min(i, j) : max(i, j) + 1] = [(start_s, end_s, named)]
+    lines = [f"{format_time(start_s)} {hierarchy.shown_titles[step.id]}\n" for start_s, _, step in kept]
+    return "".join(lines).replace("<", "‹").replace(">", "›")
 
 
 VTT = Exporter("chapters.vtt", to_vtt, reader=StepReader((".vtt",), read_webvtt))

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hiero.errors import InputError
 from hiero.formats.registry import exporter_names, find_exporter, read_step_file, write_export
 from hiero.formats.subtitles import chapters
 from hiero.formatting import is_control
-from hiero.types import Hierarchy, Step, Utterance, VideoFile, link_levels
+from hiero.types import Hierarchy, Step, Utterance, VideoFile, Word, link_levels
 from tests.films import import_av
 
 NASTY = 'Cut & "peel" <b>½ onion</b> --> = ; # \\ done\x07\x1b\nnow'
@@ -75,6 +76,17 @@ def test_youtube(steps, write):
     assert text == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
 
 
+def test_a_short_youtube_chapter_joins_the_one_with_the_weaker_name():
+    spans = (0.0, 12.0, 16.0, 30.0, 45.0)
+    names = {0: "wash", 3: "cook"}
+    steps = tuple(
+        Step(str(i), start_s, end_s, 0, label=names.get(i), words=(Word("cut", 0.3),) if i == 1 else ())
+        for i, (start_s, end_s) in enumerate(pairwise(spans))
+    )
+    text = find_exporter("youtube").convert(Hierarchy("v", "m", 45.0, (steps,)))
+    assert text == "0:00 wash\n0:12 cut?\n0:30 cook\n"
+
+
 def test_otio(steps, write):
     otio = pytest.importorskip("opentimelineio")
     timeline = otio.adapters.read_from_file(str(write("otio")))
@@ -105,7 +117,7 @@ def test_elan(steps, write):
     pympi = pytest.importorskip("pympi")
     eaf = pympi.Elan.Eaf(str(write("elan")))
     assert set(eaf.get_tier_names()) == {"coarse", "fine"}
-    assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Step 3")]
+    assert eaf.get_annotation_data_for_tier("coarse") == [(0, 47040, "prepare"), (47040, 3725300, "Part 2")]
     fine = sorted(eaf.get_annotation_data_for_tier("fine"))
     assert [(a, b) for a, b, _ in fine] == [(0, 12500), (12500, 47040), (47040, 3725300)]
     assert fine[1][2] == steps.titles[steps.levels[1][1].id]
