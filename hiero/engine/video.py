@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.answers import find_answers
-from hiero.engine.embedder import NO_TEXT, Embedder
-from hiero.engine.evidence import Sight
+from hiero.engine.answers import Evidence, find_answers
+from hiero.engine.embedder import Embedder
+from hiero.engine.evidence import Shown, Sight
+from hiero.engine.names import Names
 from hiero.engine.naming import likely_labels, name_levels, place_learned_names
 from hiero.engine.speech import SpeechEvidence
 from hiero.engine.transcripts import Transcript
@@ -151,8 +152,8 @@ class Video:
             num_steps = [num_steps]
         labels = [labels] if isinstance(labels, str) else labels
         counts = list(num_steps) if num_steps else None
-        if labels and not self.engine.has_text:
-            raise InputError(NO_TEXT)
+        if labels:
+            self.engine.require_text()
         if self.edits is not None and counts is None and method == "contiguous":
             return self._corrected_steps(self.edits, labels)
         levels = build_hierarchy(
@@ -207,8 +208,14 @@ class Video:
             num: Maximum number of matches of each query.
             in_order: Whether the queries are steps that follow each other.
         """
-        speech = self.speech if self.transcript else None
-        return find_answers(self.sight, speech, edits, queries, num, in_order)
+        evidence: list[Evidence] = [Shown(self.sight, edits)]
+        if self.transcript:
+            evidence.append(self.speech)
+        else:
+            self.engine.require_text()
+        if named := [step for step in edits or () if step.is_named_by_person]:
+            evidence.append(Names(named, self.sight.level_spans(named)))
+        return find_answers(self.sight, evidence, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiero.engine import load
-from hiero.engine.answers import _is_short_enough
+from hiero.engine.answers import is_short_enough
 from hiero.errors import InputError
 from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
 from hiero.storage.cache import content_key
@@ -181,10 +181,10 @@ def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
     belief /= belief.sum(1, keepdims=True)
     spans_of_all = np.array([[0, 100], [10, 30]])
     probability = np.array([[0.9, 0.8, 0.7, 0.1]] * 2)
-    assert _is_short_enough(belief, spans, probability)[0].tolist() == [False, False, True, True]
+    assert is_short_enough(belief, spans, probability)[0].tolist() == [False, False, True, True]
     likely, unlikely = np.array([[0.9, 0.5]] * 2), np.array([[0.5, 0.9]] * 2)
-    assert _is_short_enough(belief, spans_of_all, likely).tolist() == [[False, True], [True, True]]
-    assert _is_short_enough(belief, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
+    assert is_short_enough(belief, spans_of_all, likely).tolist() == [[False, True], [True, True]]
+    assert is_short_enough(belief, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
 
 
 def test_answers_are_not_the_whole_video(engine, kitchen):

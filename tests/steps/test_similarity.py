@@ -12,11 +12,11 @@ from hiero.steps import calibration
 from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 from hiero.steps.similarity import (
     BACKGROUND_TEMPERATURE,
-    BELIEF_WEIGHT,
     CHUNK,
     MIN_PROBABILITY,
     MIN_SCORE,
     NUM_DETECTIONS,
+    SHARE_WEIGHT,
     ClassEvidence,
     NodeEvidence,
     PictureEvidence,
@@ -125,7 +125,7 @@ def test_detected_labels_one_by_one(length, num_texts, seed):
         scores = []
         for i, (start, end) in enumerate(spans):
             weights = [math.exp(float(row[start:end].mean()) / TEMPERATURE) for row in similarity]
-            scores.append(weights[q] / sum(weights) * (belief[q, i] / belief[q].max()) ** BELIEF_WEIGHT)
+            scores.append(weights[q] / sum(weights) * (belief[q, i] / belief[q].max()) ** SHARE_WEIGHT)
         indices, values = nms(spans, np.array(scores), NUM_DETECTIONS)
         expected += [(*spans[i], q, value) for i, value in zip(indices, values, strict=True) if value >= MIN_SCORE]
     found = [(*span, label, score) for span, label, score in zip(*detect_labels(similarity, spans, 1.0), strict=True)]
