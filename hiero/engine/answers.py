@@ -1,25 +1,41 @@
 """Answers: when does each query happen? Every kind of evidence is independent of the others.
 
-Each `Evidence` is compared with the queries once. The result has candidate spans, similarities with the
-nodes, and the probability that each span answers each query.
+Each has been compared with the queries, which gives candidate spans, similarities with the nodes, and the
+probability that each span answers each query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from hiero.engine.timeline import Timeline
-from hiero.errors import InputError
 from hiero.steps.grounding import best_ordered_spans, distinct_spans, log_lift, span_sums
 from hiero.steps.similarity import softmax
-from hiero.types import Answer, Match, RestsOn
+from hiero.types import Answer, Clock, Match, RestsOn, Step
 
 MAX_ANSWER_SHARE = 0.8  # of the video; see `is_short_enough`
 MIN_INSIDE_SHARE = 0.5
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
+
+
+class Timeline:
+    """The nodes of a video on a clock. The last one ends with the video."""
+
+    def __init__(self, clock: Clock, num_nodes: int, duration_s: float) -> None:
+        self.clock, self.num_nodes, self.duration_s = clock, num_nodes, duration_s
+
+    def level_spans(self, level: Sequence[Step]) -> np.ndarray:
+        """The nodes [start, end) of each step of a level, (N, 2)."""
+        spans = [self.clock.span(step.start_s, step.end_s, self.num_nodes) for step in level]
+        return np.array(spans, dtype=int).reshape(-1, 2)
+
+    def make_match(self, span: np.ndarray, probability: float) -> Match:
+        """Convert a span of nodes [start, end) to a match in seconds."""
+        start, end = (int(i) for i in span)
+        start_s = self.clock.edge_s(start)
+        end_s = self.duration_s if end == self.num_nodes else self.clock.edge_s(end)
+        return Match(start_s, max(end_s, start_s), probability)
 
 
 class Compared:
@@ -51,24 +67,10 @@ class Compared:
         return match
 
 
-class Evidence(Protocol):
-    """One kind of evidence for when queries happen in a video."""
-
-    def compare(self, queries: Sequence[str]) -> Compared:
-        """Compare the evidence with queries."""
-
-
 def find_answers(
-    timeline: Timeline, evidence: Sequence[Evidence], queries: Sequence[str], num: int, in_order: bool = False
+    timeline: Timeline, compared: Sequence[Compared], queries: Sequence[str], num: int, in_order: bool = False
 ) -> list[Answer]:
     """Answers from all evidence of a video, that which covers all of it first."""
-    if not queries or not all(query.strip() for query in queries):
-        raise InputError("queries must not be empty")
-    if num < 1:
-        raise InputError(f"num must be at least 1, got {num}")
-    if in_order and len(queries) > timeline.num_nodes:
-        raise InputError(f"{len(queries)} steps in order do not fit into {timeline.num_nodes} segments")
-    compared = [each.compare(queries) for each in evidence]
     spans = np.unique(np.concatenate([each.spans for each in compared]), axis=0)
     similarities = [pair for each in compared for pair in each.similarities]
     if in_order:

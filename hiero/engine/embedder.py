@@ -23,7 +23,7 @@ from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import LENGTH_PRIOR
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
-from hiero.types import Clock, ProgressCallback
+from hiero.types import TIME_GRAIN_S, Clock, ProgressCallback
 
 if TYPE_CHECKING:
     from hiero.model.ensemble import HieroEnsemble
@@ -46,6 +46,27 @@ class TextSpace:
 
     size: int
     encode: Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """How evidence uses the nodes of a model.
+
+    Attributes:
+        length_prior: λ of `cut_steps`.
+        full_weight_s: Length of a video below which the nodes weigh less than other evidence.
+        centre_for_texts: Whether texts are compared with centred nodes.
+        centre_for_spans: Whether vectors of spans are means of centred nodes.
+    """
+
+    length_prior: float = LENGTH_PRIOR
+    full_weight_s: float = 0.0
+    centre_for_texts: bool = False
+    centre_for_spans: bool = False
+
+    def weight(self, source: VideoFeatures) -> float:
+        """Weight of the nodes of a video beside other evidence."""
+        return min(1.0, source.duration_s / max(self.full_weight_s, TIME_GRAIN_S)) if source.features else 1.0
 
 
 @dataclass
@@ -87,18 +108,11 @@ class Embedder:
         return find_backbone(self.backbones[0])
 
     @property
-    def user_checkpoint(self) -> Path:
-        """The file with the user's own weights of the backbone."""
-        return find_checkpoint(fetch_weights(self.backbone))
-
-    @property
     def key(self) -> str:
         """Identifies the configuration and the weights, so that results of models are not mixed up."""
-        return f"raw-{self.backbone.name}" if self._is_tower else RAW
+        return f"raw-{self.backbone.name}" if is_tower(self.backbone) else RAW
 
     # Features
-
-    length_prior = LENGTH_PRIOR  # λ of `cut_steps` for the nodes
 
     @property
     def deep_level(self) -> int:
@@ -106,44 +120,14 @@ class Embedder:
         return 0
 
     @property
-    def clock(self) -> Clock:
-        """The clock of feature files that do not name theirs."""
-        return Clock(1.0, 1.0)
-
-    @property
-    def _is_tower(self) -> bool:
-        """Whether features must come from one backbone."""
-        return self.backbone.has_text or self.backbone.num_frames > 0
-
-    @property
     def spacing_s(self) -> float:
         """Seconds from row to row of a video."""
         return self.backbone.spacing_s
 
     @property
-    def width(self) -> int | None:
-        """The width that features must have, if they must have one."""
-        return self.backbone.width if self._is_tower else None
-
-    def node_width(self, features: np.ndarray) -> int:
-        return int(features.shape[1])
-
-    def check_video(self, path: Path) -> None:
-        """Raise InputError if the backbones do not give the features that a video needs."""
-        if self.name == RAW:
-            raise InputError(f"{path}: raw is for feature files; name a backbone, such as --model i3d-k400")
-
-    def needed_backbone(self, given: str) -> str:
-        """The backbone that features must come from; `given` if any will do."""
-        return self.backbone.name if self._is_tower else given
-
-    def class_scores(self, features: np.ndarray) -> dict[str, np.ndarray]:
-        """The features of a file as scores of the classes of `CLASSES`, if they are such scores."""
-        return {}
-
-    def extra_features(self, features: np.ndarray) -> np.ndarray | None:
-        """The features of the backbone, if they tell more than the nodes."""
-        return None
+    def node_settings(self) -> NodeSettings:
+        """How evidence uses the nodes."""
+        return NodeSettings(centre_for_texts=True, centre_for_spans=self.backbones == (CLIP,))
 
     def embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
         """Unnormalised level-0 nodes (T, E) in the space shared with text, from features (T, F) on a clock.
@@ -159,18 +143,6 @@ class Embedder:
         """
         return features
 
-    def node_weight(self, source: VideoFeatures) -> float:
-        """Weight of the nodes of a video beside other evidence."""
-        return 1.0
-
-    def centre_for_texts(self, nodes: np.ndarray) -> np.ndarray:
-        """The nodes (T, E) whose cosines with texts are their similarities."""
-        return nodes - nodes.mean(0)
-
-    def centre_for_spans(self, nodes: np.ndarray) -> np.ndarray:
-        """The nodes (T, E) whose means are the vectors of spans."""
-        return nodes - nodes.mean(0) if self.backbones == (CLIP,) else nodes
-
     # Texts
 
     @property
@@ -185,13 +157,11 @@ class Embedder:
 
     @property
     def spaces(self) -> Mapping[str, TextSpace]:
-        """The spaces beside the model's own in which videos are compared with texts, by their backbone."""
-        return {}
+        """The spaces beside the model's own in which videos are compared with texts, by their backbone.
 
-    @property
-    def uses_minilm(self) -> bool:
-        """Whether texts are encoded by MiniLM itself, so that class names and questions share a space."""
-        return CLASSES in self.spaces
+        All use MiniLM.
+        """
+        return {}
 
     @property
     def has_pictures(self) -> bool:
@@ -224,13 +194,23 @@ class Embedder:
 
     def _encode(self, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         self.require_text()
-        vectors = _encode_with_backbone(self.backbone, self.user_checkpoint, texts)
+        vectors = _encode_with_backbone(self.backbone, user_checkpoint(self.backbone), texts)
         return vectors, vectors
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (n, D) of texts that can be compared with those of `Video.embed_spans`."""
         parts = [self.encode(texts)[1], *(space.encode(texts) for space in self.spaces.values())]
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def is_tower(backbone: Backbone) -> bool:
+    """Whether features that are used as they are must come from this backbone."""
+    return backbone.has_text or backbone.num_frames > 0
+
+
+def user_checkpoint(backbone: Backbone) -> Path:
+    """The file with the user's own weights of a backbone."""
+    return find_checkpoint(fetch_weights(backbone))
 
 
 def _encode_with_backbone(backbone: Backbone, checkpoint: Path, texts: Sequence[str]) -> np.ndarray:

@@ -9,14 +9,14 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hiero.devices import choose_device
-from hiero.engine.embedder import PICTURES, Embedder
+from hiero.engine.embedder import CLASSES, PICTURES, RAW, Embedder, is_tower, user_checkpoint
 from hiero.engine.evidence import open_sight
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
@@ -38,6 +38,23 @@ CACHE_VERSION = 7
 JPEG = b"\xff\xd8"
 
 Cached = TypeVar("Cached")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The features that an engine takes.
+
+    Attributes:
+        width: Their width, or None for any.
+        backbone: Name of the backbone that they must come from, or None for any.
+        clock: The clock of feature files that do not name theirs.
+        are_class_scores: Whether they are scores of the classes of `CLASSES`.
+    """
+
+    width: int | None
+    backbone: str | None
+    clock: Clock
+    are_class_scores: bool = False
 
 
 class Uncached:
@@ -227,37 +244,39 @@ class Engine(Embedder):
             clock: Clock of the rows, if it differs from that of the model.
             name: Name of the video in results.
         """
-        part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock or self.clock)
+        part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock or self.inputs.clock)
         return self._open(part, self._embed(part))
 
     def _read_features(self, path: Path, clock: Clock | None, content: Uncached) -> FileRows:
         sidecar, duration_s = read_sidecar(path), None
         if sidecar is not None:
-            given, needed = sidecar.backbone, self.needed_backbone(sidecar.backbone)
+            given = sidecar.backbone
+            needed = self.inputs.backbone or given
             if given != needed:
                 names = f"{given}, but {self.name} needs those of {needed}"
                 raise InputError(f"{path}: has features of {names}; use --model {given}")
             duration_s = sidecar.duration_s if clock is None else None
             clock = clock or sidecar.clock
-        part = self._from_features(path, self._read_array(path, content), clock or self.clock)
+        part = self._from_features(path, self._read_array(path, content), clock or self.inputs.clock)
         # The exact length of the video, which is seldom a whole number of rows: joined files follow each other by it.
         if duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s:
             return replace(part, duration_s=duration_s)
         return part
 
     def _from_features(self, path: Path, features: np.ndarray, clock: Clock) -> FileRows:
-        source = VideoFeatures(self.class_scores(features), clock.edge_s(len(features)), clock.spacing_s)
+        class_scores = {CLASSES: features} if self.inputs.are_class_scores else {}
+        source = VideoFeatures(class_scores, clock.edge_s(len(features)), clock.spacing_s)
         return FileRows(path, features, clock, source, source.duration_s)
 
     def _read_array(self, path: Path, content: Uncached) -> np.ndarray:
         """Features of a file; those of a torch file are cached as an array, which is faster to read."""
         if path.suffix.lower() not in (".pt", ".pth"):
-            return read_feature_array(path, self.width)
+            return read_feature_array(path, self.inputs.width)
         cached = content.load("features", "array", _load_array)
-        if cached is not None and self.width in (None, cached.shape[1]):
+        if cached is not None and self.inputs.width in (None, cached.shape[1]):
             check_sidecar(path, cached)
             return cached
-        features = read_feature_array(path, self.width)
+        features = read_feature_array(path, self.inputs.width)
         content.store("features", "array", lambda file: save_arrays(file, {"features": features}))
         return features
 
@@ -350,6 +369,26 @@ class Engine(Embedder):
             video.sight.store_spans = store_spans
         return video
 
+    @property
+    def inputs(self) -> Inputs:
+        """The features that the engine takes."""
+        backbone = self.backbone
+        width, name = (backbone.width, backbone.name) if is_tower(backbone) else (None, None)
+        return Inputs(width, name, Clock(1.0, 1.0))
+
+    def check_video(self, path: Path) -> None:
+        """Raise InputError if the backbones do not give the features that the engine takes."""
+        if self.name == RAW:
+            raise InputError(f"{path}: raw is for feature files; name a backbone, such as --model i3d-k400")
+
+    def node_width(self, features: np.ndarray) -> int:
+        """Width of the nodes of some features."""
+        return int(features.shape[1])
+
+    def extra_features(self, features: np.ndarray) -> np.ndarray | None:
+        """The features, if they tell more than the nodes."""
+        return None
+
     def _feature_key(self, stream: int) -> str:
         """Identifies the stream, the backbones, their head, and the user's own weights."""
         key, backbone = "-".join(self.backbones), self.backbone
@@ -357,7 +396,7 @@ class Engine(Embedder):
             key += f"-{joint_key(self.image_text_head)}"
         own = backbone.needs_weights and not weights.look_up(backbone.weights_name).is_pinned
         if own and weights.find(backbone.weights_name) is not None:
-            key += f"-{content_key(self.user_checkpoint)}"
+            key += f"-{content_key(user_checkpoint(backbone))}"
         if backbone.num_frames:
             key += f"-{self.spacing_s:.4f}"
         return f"{key}-{stream}"

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from hiero.engine.answers import Compared
+from hiero.engine.answers import Compared, Timeline
 from hiero.engine.embedder import CLASSES, PICTURES, Embedder
 from hiero.engine.summaries import CLASS_WEIGHT as CLASS_WEIGHT_WITH_PICTURES
 from hiero.engine.summaries import SpanSummaries, SummaryCache, picture_similarity
-from hiero.engine.timeline import Timeline
 from hiero.engine.vocabulary import class_evidence, default_labels, rich_labels
 from hiero.features.video_features import VideoFeatures
 from hiero.networks.joint_text import JOINT_SIZE, pooling_temperature
@@ -69,7 +67,8 @@ class VideoVectors(Timeline):
     ) -> None:
         super().__init__(clock, len(nodes), source.duration_s)
         self.engine, self.nodes, self.source, self.features = engine, nodes, source, features
-        self.node_weight = engine.node_weight(source)
+        self.node_settings = engine.node_settings
+        self.node_weight = self.node_settings.weight(source)
         self.store_spans: Callable[[np.ndarray], None] = lambda _: None  # called when `spans` are found
 
     @cached_property
@@ -107,8 +106,8 @@ class VideoVectors(Timeline):
 
         They contain the model's nodes and the evidence in the other spaces, or zeros where there is none.
         """
-        nodes = mean_rows(self.engine.centre_for_spans(self.nodes), spans)
-        parts = [self.node_weight * unit_vectors(nodes)]
+        nodes = self.nodes - self.nodes.mean(0) if self.node_settings.centre_for_spans else self.nodes
+        parts = [self.node_weight * unit_vectors(mean_rows(nodes, spans))]
         shared = self.shared
         for name, space in self.engine.spaces.items():
             parts.append(shared[name].embed_spans(spans) if name in shared else np.zeros((len(spans), space.size)))
@@ -178,7 +177,8 @@ class Sight(VideoVectors, ABC):
     @cached_property
     def parts(self) -> list[NodeEvidence | ClassEvidence]:
         """Evidence other than pictures: the model's nodes, and the names of recognised classes if there are any."""
-        return [NodeEvidence(self.engine.centre_for_texts(self.nodes), self.node_weight)]
+        nodes = self.nodes - self.nodes.mean(0) if self.node_settings.centre_for_texts else self.nodes
+        return [NodeEvidence(nodes, self.node_weight)]
 
     @abstractmethod
     def shown_similarity(self, texts: Sequence[str]) -> np.ndarray:
@@ -261,17 +261,6 @@ class Sight(VideoVectors, ABC):
         return levels
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What a video shows, as evidence for answers, with the steps that people corrected."""
-
-    sight: Sight
-    edits: Hierarchy | None
-
-    def compare(self, queries: Sequence[str]) -> Compared:
-        return self.sight.compare(queries, self.edits)
-
-
 class ComparedSight(Compared):
     """What a video shows, compared with queries."""
 
@@ -300,7 +289,7 @@ class Nodes(Sight):
 
     @property
     def length_prior(self) -> float:  # type: ignore[override]
-        return self.engine.length_prior
+        return self.node_settings.length_prior
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:

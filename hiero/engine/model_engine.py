@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hiero.devices import choose_device
-from hiero.engine.embedder import CLASSES, PICTURES, RAW, TextSpace
-from hiero.engine.engine import Engine
+from hiero.engine.embedder import CLASSES, PICTURES, RAW, NodeSettings, TextSpace
+from hiero.engine.engine import Engine, Inputs
 from hiero.errors import InputError
-from hiero.features.video_features import VideoFeatures
 from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder, open_model_folder
 from hiero.networks.joint_text import JOINT_SIZE, encode_joint_texts, joint_key
 from hiero.networks.minilm import MINILM_SIZE, encode_minilm
@@ -77,7 +76,6 @@ class ModelEngine(Engine):
 
     folder: ModelFolder
     has_text = True
-    length_prior = NODE_LENGTH_PRIOR
 
     @cached_property
     def model(self) -> HiERO | HieroEnsemble:
@@ -105,32 +103,29 @@ class ModelEngine(Engine):
         return min(DEEP_LEVEL, max(1, self.folder.config.depth) - 1)
 
     @property
-    def clock(self) -> Clock:
-        return self.folder.config.clock
+    def inputs(self) -> Inputs:
+        config = self.folder.config
+        backbone = backbone_for(config.backbone, config.input_size)
+        # "k400" may be another network with the same classes
+        return Inputs(config.input_size, backbone, config.clock, config.backbone == "k400")
 
     @property
     def spacing_s(self) -> float:
-        return self.clock.spacing_s if self.backbone.num_frames > 0 else self.backbone.spacing_s
+        return self.folder.config.clock.spacing_s if self.backbone.num_frames > 0 else self.backbone.spacing_s
 
     @property
-    def width(self) -> int:
-        return self.folder.config.input_size
+    def node_settings(self) -> NodeSettings:
+        return NodeSettings(NODE_LENGTH_PRIOR, FULL_WEIGHT_S)
+
+    def check_video(self, path: Path) -> None:
+        config, backbone = self.folder.config, self.backbone
+        if config.input_size != backbone.width:
+            needs = f"{self.name} needs {config.input_size}-d features ({config.backbone or 'unnamed'})"
+            hint = "Give it a feature file, or leave out --model."
+            raise InputError(f"{needs}, {backbone.name} produces {backbone.width}-d ones. {hint}")
 
     def node_width(self, features: np.ndarray) -> int:
         return self.folder.config.embedding_size
-
-    def check_video(self, path: Path) -> None:
-        if self.width != self.backbone.width:
-            needs = f"{self.name} needs {self.width}-d features ({self.folder.config.backbone or 'unnamed'})"
-            hint = "Give it a feature file, or leave out --model."
-            raise InputError(f"{needs}, {self.backbone.name} produces {self.backbone.width}-d ones. {hint}")
-
-    def needed_backbone(self, given: str) -> str:
-        return backbone_for(self.folder.config.backbone, self.width) or given
-
-    def class_scores(self, features: np.ndarray) -> dict[str, np.ndarray]:
-        # "k400" may be another network with the same classes
-        return {CLASSES: features} if self.folder.config.backbone == "k400" else {}
 
     def extra_features(self, features: np.ndarray) -> np.ndarray:
         return features
@@ -147,14 +142,6 @@ class ModelEngine(Engine):
         from hiero.model.ensemble import embed_features
 
         return embed_features(self.model, torch.from_numpy(features), clock, [level])[output].float().numpy()
-
-    def node_weight(self, source: VideoFeatures) -> float:
-        return min(1.0, source.duration_s / FULL_WEIGHT_S) if source.features else 1.0
-
-    def centre_for_texts(self, nodes: np.ndarray) -> np.ndarray:
-        return nodes
-
-    centre_for_spans = centre_for_texts
 
     # Texts
 
@@ -181,7 +168,7 @@ class ModelEngine(Engine):
         return self.folder.image_text_head
 
     def fetch_text_encoder(self, progress: ProgressCallback | None = None) -> None:
-        if self.uses_minilm:
+        if self.spaces:
             weights.get("minilm", progress)
 
     def _encode(self, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +180,7 @@ class ModelEngine(Engine):
 
             device = choose_device(self.device)
             vectors = encode_texts(list(texts), str(self.folder.path), device=device).float().numpy()
-        elif self.uses_minilm:
+        elif self.spaces:
             vectors = encode_minilm(list(texts))
         else:
             missing = f"has no text_encoder.safetensors, the weights of its text encoder {self._encoder_name}"

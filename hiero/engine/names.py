@@ -15,23 +15,13 @@ from hiero.types import Match, Step
 MIN_NAME_PROBABILITY = 0.3  # of a name that is shown as the reason for an answer
 
 
-class Names:
-    """The named steps of a video and their spans, (K, 2)."""
-
-    def __init__(self, steps: Sequence[Step], spans: np.ndarray) -> None:
-        self.steps, self.spans = steps, spans
-
-    def compare(self, queries: Sequence[str]) -> ComparedNames:
-        return ComparedNames(self, queries)
-
-
 class ComparedNames(Compared):
-    """Names compared with queries: cosines (Q, K). They say nothing about single nodes."""
+    """The names of steps compared with queries: cosines (Q, K) at the spans of the steps (K, 2)."""
 
-    def __init__(self, names: Names, queries: Sequence[str]) -> None:
-        super().__init__(queries, names.spans)
-        self.steps = names.steps
-        self.cosines = encode_minilm(list(queries)) @ encode_minilm([step.label or "" for step in names.steps]).T
+    def __init__(self, steps: Sequence[Step], spans: np.ndarray, queries: Sequence[str]) -> None:
+        super().__init__(queries, spans)
+        self.steps = steps
+        self.cosines = encode_minilm(list(queries)) @ encode_minilm([step.label or "" for step in steps]).T
 
     def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Probability that the name at each span means each query, (Q, N); twice, because it is that of its moment."""

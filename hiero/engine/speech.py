@@ -43,7 +43,6 @@ class SpeechEvidence:
     vectors: np.ndarray
     spans: np.ndarray
     num_nodes: int
-    spacing_s: float
 
     @classmethod
     def from_transcript(
@@ -60,10 +59,7 @@ class SpeechEvidence:
         windows = tuple(_join(utterances[first:end]) for first, end in runs)
         vectors = window_vectors(utterances, np.concatenate(parts), runs)
         spans = [clock.span(window.start_s, window.end_s, num_nodes) for window in windows]
-        return cls(windows, vectors, np.array(spans, dtype=int).reshape(-1, 2), num_nodes, clock.spacing_s)
-
-    def compare(self, queries: Sequence[str]) -> ComparedSpeech:
-        return ComparedSpeech(self, queries)
+        return cls(windows, vectors, np.array(spans, dtype=int).reshape(-1, 2), num_nodes)
 
     def similarity(self, texts: Sequence[str]) -> np.ndarray:
         """Cosine of each text with the best window at each node, (Q, T), or `SILENCE`."""
@@ -82,14 +78,14 @@ class SpeechEvidence:
 class ComparedSpeech(Compared):
     """A transcript compared with queries."""
 
-    def __init__(self, speech: SpeechEvidence, queries: Sequence[str]) -> None:
+    def __init__(self, speech: SpeechEvidence, queries: Sequence[str], spacing_s: float) -> None:
         super().__init__(queries, speech.spans)
-        self.speech = speech
+        self.speech, self.spacing_s = speech, spacing_s
         self.similarity = speech.similarity(queries)
         self.similarities = ((self.similarity, SPEECH_TEMPERATURE),)
 
     def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        spoken = speech_probability(self.similarity, spans, self.speech.spacing_s)
+        spoken = speech_probability(self.similarity, spans, self.spacing_s)
         return spoken, spoken
 
     def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:

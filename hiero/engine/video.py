@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.answers import Evidence, find_answers
+from hiero.engine.answers import find_answers
 from hiero.engine.embedder import Embedder
-from hiero.engine.evidence import Shown, Sight
-from hiero.engine.names import Names
+from hiero.engine.evidence import Sight
+from hiero.engine.names import ComparedNames
 from hiero.engine.naming import likely_labels, name_levels, place_learned_names
-from hiero.engine.speech import SpeechEvidence
+from hiero.engine.speech import ComparedSpeech, SpeechEvidence
 from hiero.engine.transcripts import Transcript
 from hiero.errors import InputError
 from hiero.features.video_features import VideoFeatures
@@ -208,14 +208,20 @@ class Video:
             num: Maximum number of matches of each query.
             in_order: Whether the queries are steps that follow each other.
         """
-        evidence: list[Evidence] = [Shown(self.sight, edits)]
-        if self.transcript:
-            evidence.append(self.speech)
-        else:
+        if not queries or not all(query.strip() for query in queries):
+            raise InputError("queries must not be empty")
+        if num < 1:
+            raise InputError(f"num must be at least 1, got {num}")
+        if in_order and len(queries) > len(self.nodes):
+            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
+        if not self.transcript:
             self.engine.require_text()
+        compared = [self.sight.compare(queries, edits)]
+        if self.transcript:
+            compared.append(ComparedSpeech(self.speech, queries, self.clock.spacing_s))
         if named := [step for step in edits or () if step.is_named_by_person]:
-            evidence.append(Names(named, self.sight.level_spans(named)))
-        return find_answers(self.sight, evidence, queries, num, in_order)
+            compared.append(ComparedNames(named, self.sight.level_spans(named), queries))
+        return find_answers(self.sight, compared, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.
