@@ -19,7 +19,6 @@ from hiero.steps.prototypes import (
     learn_prototypes,
     place_names,
     price_names,
-    rival_similarity,
 )
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import AnnotatedStep, Clock
@@ -122,11 +121,6 @@ def test_nothing_to_learn_from():
         learn_prototypes([CorrectedVideo(video.views, [], CLOCK)])
 
 
-def test_a_step_holds_every_node_that_it_touches():
-    video = CorrectedVideo({"nodes": np.eye(10)}, [], CLOCK)
-    assert video.span(AnnotatedStep(3.6, 7.4, "stir")) == (3, 8)
-
-
 def test_steps_compete_for_a_name():
     """Both steps look like washing: the one that looks more like it gets the name, the other its second best."""
     prototypes = learn_prototypes([make_video(1), make_video(2)])
@@ -178,12 +172,6 @@ def test_usual_lengths_weigh_more_with_every_example():
     assert np.allclose(few[:, 1], 1)
     assert np.allclose(few[:, 0], few[:, 2])  # half as long is as unusual as twice as long
     assert (many[:, [0, 2]] < few[:, [0, 2]]).all()
-
-
-def test_a_node_counts_less_if_it_fits_several_names():
-    similarity = np.array([[0.5, 0.5, 0.1], [0.5, 0.1, 0.1]])
-    left = similarity[0] - rival_similarity(similarity)
-    assert left[1] > left[0]
 
 
 def test_the_most_probable_names_are_placed_first():

@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps import calibration
 from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 from hiero.steps.similarity import (
     BACKGROUND_TEMPERATURE,
@@ -82,11 +81,6 @@ def test_the_background_is_a_soft_maximum(length, num_texts, seed):
         mean = sum(math.exp(s / BACKGROUND_TEMPERATURE) for s in similarity[:, t]) / num_texts
         assert math.isclose(value, BACKGROUND_TEMPERATURE * math.log(mean), abs_tol=1e-9)
         assert similarity[:, t].mean() - 1e-9 <= value <= similarity[:, t].max() + 1e-9
-
-
-def test_more_alike_is_more_likely():
-    likely = calibration.match(np.array([-0.5, 0.0, 0.5]))
-    assert 0 < likely[0] < likely[1] < likely[2] < 1
 
 
 @given(st.integers(1, 12), st.integers(0, 100))
