@@ -340,7 +340,8 @@ class Engine(Embedder):
 
     def _open(self, part: FileRows, half: np.ndarray) -> Video:
         nodes, features = half.astype(np.float32), self.extra_features(part.rows)
-        return Video(self, part.path, part.clock, open_sight(self, part.clock, nodes, part.source, features))
+        sight = open_sight(self, part.clock, nodes, part.source, features)
+        return Video(self, part.path, part.clock, sight, VideoSource.of(part.path))
 
     def _open_cached(self, part: FileRows, content: FileContent, progress: ProgressCallback, stream: int) -> Video:
         """A video with nodes in the model's space, from the cache if possible.

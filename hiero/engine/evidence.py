@@ -116,7 +116,7 @@ class VideoVectors(Timeline):
     def average_features(self, spans: np.ndarray) -> np.ndarray | None:
         """Means of the backbone's features over spans, (N, F), which recognise what the model was never told about.
 
-        None if they were not kept, or if `embed_spans` holds such features already.
+        None if `embed_spans` holds such features already.
         """
         return None if self.features is None else mean_rows(self.features, spans)
 
@@ -130,6 +130,7 @@ class Sight(VideoVectors, ABC):
 
     temperature: float  # of the distribution of a text over the nodes
     answer_weights: tuple[float, float, float]  # for `calibration.answer`
+    class_weight = CLASS_WEIGHT
     _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     # Learned steps
@@ -169,6 +170,11 @@ class Sight(VideoVectors, ABC):
         return out
 
     # Moments
+
+    @cached_property
+    def classes(self) -> ClassEvidence:
+        """The recognised classes of a video that has any."""
+        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), self.class_weight)
 
     def compare(self, queries: Sequence[str], edits: Hierarchy | None) -> Compared:
         """Compare the video with queries. Its steps are those that people corrected, if they did."""
@@ -352,10 +358,6 @@ class Nodes(Sight):
 class ClassNodes(Nodes):
     """The model's nodes, and the names of recognised classes."""
 
-    @cached_property
-    def classes(self) -> ClassEvidence:
-        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), CLASS_WEIGHT)
-
     @property
     def shared(self) -> Mapping[str, ClassEvidence]:
         return {CLASSES: self.classes}
@@ -382,23 +384,19 @@ class Pictures(Sight):
     length_prior = LENGTH_PRIOR
     temperature = PICTURE_TEMPERATURE
     answer_weights = calibration.PICTURE_ANSWER
+    class_weight = CLASS_WEIGHT_WITH_PICTURES
 
     @property
     def bundled(self) -> list[str]:
         return [*default_labels(), *rich_labels()]
 
-    @property
+    @cached_property
     def head(self) -> str:
-        """Name of the head that compares pictures with texts."""
         return self.engine.image_text_head
 
     @cached_property
     def pictures(self) -> PictureEvidence:
         return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature(self.head))
-
-    @cached_property
-    def classes(self) -> ClassEvidence:
-        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), CLASS_WEIGHT_WITH_PICTURES)
 
     @property
     def shared(self) -> Mapping[str, ClassEvidence | PictureEvidence]:

@@ -36,17 +36,14 @@ NO_RECOGNISER = (
     "once). Or give a transcript: --transcript FILE.srt"
 )
 CHUNK_S = 60.0  # length of the parts of the sound that are recognised
-SEARCHED_S, QUIET_S = 15.0, 0.3  # a piece ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
+SEARCHED_S, QUIET_S = 15.0, 0.3  # a part ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
 WHISPER_VARIABLE = "HIERO_WHISPER_MODEL"  # name or folder of Whisper's model
 WHISPER_MODEL = "base.en"
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The words spoken in a video, with their times.
-
-    Attributes:
-        utterances: In time order.
+    """The words spoken in a video, with their times: `utterances` in time order.
 
     Examples:
         >>> transcript = Transcript((Utterance(1.0, 2.0, "Crack the eggs."), Utterance(4.0, 6.0, "Now whisk them.")))
@@ -277,7 +274,7 @@ def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def quietest_sample(samples: np.ndarray) -> int:
-    """The sample in the middle of the quietest moment near the end of a piece."""
+    """The sample in the middle of the quietest moment near the end of a part."""
     width = round(QUIET_S * SAMPLE_RATE)
     first = max(0, len(samples) - round(SEARCHED_S * SAMPLE_RATE))
     energy = np.concatenate([[0.0], np.cumsum(samples[first:].astype(np.float64) ** 2)])

@@ -42,6 +42,7 @@ class Video:
         path: The file.
         clock: The clock of its nodes.
         sight: What it shows, as evidence for texts.
+        origin: Where it was read from.
         files: Its file or files, with their start times and lengths.
         transcript: The transcript, or None. Set it before you call `ask` or `steps`.
         edits: The steps as people corrected them, or None. `steps` and `ask` use them.
@@ -52,9 +53,9 @@ class Video:
     path: Path
     clock: Clock
     sight: Sight
+    origin: VideoSource
     files: tuple[VideoFile, ...] = ()
-    origin: VideoSource | None = None  # None for features in memory
-    state: tuple[object, ...] = ()  # of the files of `origin` before they were read
+    state: tuple[object, ...] = ()  # of the files of `origin` before they were read; empty for features in memory
     transcript: Transcript | None = None
     edits: Hierarchy | None = None
     edits_name: str = ""
@@ -90,19 +91,17 @@ class Video:
     def has_changed(self) -> bool:
         """Whether a file was written to or replaced since it was read."""
         with suppress(OSError):  # a missing file has no other content
-            return self.origin is not None and self.origin.state() != self.state
+            return bool(self.state) and self.origin.state() != self.state
         return False
 
     @property
     def address(self) -> str:
         """The path of the file, or the address of a remote one, as results show it."""
-        return str(self.path) if self.origin is None else self.origin.name
+        return self.origin.name
 
     @property
     def shown_files(self) -> tuple[VideoFile, ...]:
         """`files` with the addresses of remote files."""
-        if self.origin is None:
-            return self.files
         return tuple(replace(f, path=origin.name) for f, origin in zip(self.files, self.origin.files, strict=True))
 
     def locate(self, time_s: float) -> tuple[Path, float]:
@@ -214,11 +213,11 @@ class Video:
             raise InputError(f"num must be at least 1, got {num}")
         if in_order and len(queries) > len(self.nodes):
             raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
-        if not self.transcript:
-            self.engine.require_text()
         compared = [self.sight.compare(queries, edits)]
         if self.transcript:
             compared.append(ComparedSpeech(self.speech, queries, self.clock.spacing_s))
+        else:
+            self.engine.require_text()
         if named := [step for step in edits or () if step.is_named_by_person]:
             compared.append(ComparedNames(named, self.sight.level_spans(named), queries))
         return find_answers(self.sight, compared, queries, num, in_order)

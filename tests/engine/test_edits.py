@@ -108,14 +108,6 @@ def test_the_file_with_the_highest_revision_counts_whatever_its_time(kitchen):
     assert (labels_of(found.hierarchy)[1], found.name, found.revision) == (NAME, "kitchen.npy.hiero.json", 3)
 
 
-def test_of_two_files_without_a_revision_the_one_beside_the_video_counts(kitchen):
-    key = content_key(kitchen)
-    write_edits(kitchen, key, corrected(), beside=False)
-    edits_file(kitchen).write_bytes(encode_edits(corrected("of an earlier version")))
-    (home() / "edits" / f"{key}.json").write_bytes(encode_edits(corrected(), key))
-    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == "of an earlier version"
-
-
 @pytest.mark.parametrize("revision", [-1, 1.5, True, "3", 10**30])
 def test_an_impossible_revision_is_an_error_and_can_be_replaced(kitchen, revision):
     edits_file(kitchen).write_text(json.dumps({**corrected().to_dict(), "revision": revision}))
@@ -176,19 +168,19 @@ def test_a_folder_that_cannot_be_written_is_no_loss(kitchen, monkeypatch):
 
 def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
     spans = np.array([[0, 100], [0, 90], [10, 30], [30, 100]])
-    belief = np.full((2, 100), 0.1)
-    belief[0, 15:20] = 9.0  # a peak
-    belief /= belief.sum(1, keepdims=True)
+    inside = np.full((2, 100), 0.1)
+    inside[0, 15:20] = 9.0  # a peak
+    inside /= inside.sum(1, keepdims=True)
     spans_of_all = np.array([[0, 100], [10, 30]])
     probability = np.array([[0.9, 0.8, 0.7, 0.1]] * 2)
-    assert is_short_enough(belief, spans, probability)[0].tolist() == [False, False, True, True]
+    assert is_short_enough(inside, spans, probability)[0].tolist() == [False, False, True, True]
     likely, unlikely = np.array([[0.9, 0.5]] * 2), np.array([[0.5, 0.9]] * 2)
-    assert is_short_enough(belief, spans_of_all, likely).tolist() == [[False, True], [True, True]]
-    assert is_short_enough(belief, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
+    assert is_short_enough(inside, spans_of_all, likely).tolist() == [[False, True], [True, True]]
+    assert is_short_enough(inside, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
 
 
 def test_answers_are_not_the_whole_video(engine, kitchen):
-    """Belief that is spread evenly made the whole video the best answer."""
+    """Similarity that is spread evenly made the whole video the best answer."""
     video = engine.read(kitchen)
     video.sight.spans = np.array([[0, 70], [0, 120], [70, 120]])
     video.sight.similarity = lambda texts: np.zeros((len(texts), 120))

@@ -58,13 +58,6 @@ def test_rows_come_from_the_file_that_is_on(durations_ms, spacing):
     assert all(b >= a for (f, a), (g, b) in pairwise(zip(file, row, strict=True)) if f == g)
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=6))
-def test_whole_segments_are_put_one_after_the_other(lengths):
-    file, row = row_origins([float(n) for n in lengths], [Clock(1, 1)] * len(lengths), lengths)
-    assert file.tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
-    assert row.tolist() == [j for n in lengths for j in range(n)]
-
-
 def test_no_time_is_lost_over_many_files():
     """A hundred chapters of 10.4 s: 1040 rows, not 1000, and the last begins at its time."""
     file, row = row_origins([10.4] * 100, [Clock(1, 1)] * 100, [10] * 100)
@@ -269,10 +262,3 @@ def test_slivers_of_steps_are_not_exported():
     assert split_by_file(files, 10.0, 30.13) == [(files[1], 0.0, pytest.approx(20.0))]
     assert split_by_file(files, 10.1, 10.15) == [(files[0], 10.1, 10.13), (files[1], 0.0, pytest.approx(0.02))]
     assert len(split_by_file(files, 9.0, 12.0)) == 2
-
-
-def test_a_moment_between_two_files_is_in_the_second():
-    files = (VideoFile("a", 0.0, 0.1 + 0.2), VideoFile("b", 0.3, 1.0))
-    assert locate_time(files, 0.3)[0].path == "b"
-    assert locate_time(files, 0.1 + 0.2) == (files[1], pytest.approx(0.0, abs=1e-9))
-    assert locate_time(files, 99.0) == (files[1], 1.0)

@@ -62,7 +62,7 @@ def test_a_black_video_is_cut_into_equal_parts():
 
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(0, 100))
-def test_merges_as_with_means_computed_anew(length, num, seed):
+def test_merges_as_with_means_computed_again(length, num, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(length, 5)).astype(np.float32)
     labels = np.sort(rng.integers(0, length, length))

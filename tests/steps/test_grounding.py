@@ -28,8 +28,8 @@ def slow_rank(similarity, spans, spacing_s, num, temperature):
     small = min(30 / spacing_s, 0.04 * length)
     out = []
     for row in similarity:
-        belief = [float(np.exp((s - max(row)) / temperature)) for s in row]
-        scores = [sum(belief[a:b]) / sum(belief) / (b - a + small) for a, b in spans]
+        weights = [float(np.exp((s - max(row)) / temperature)) for s in row]
+        scores = [sum(weights[a:b]) / sum(weights) / (b - a + small) for a, b in spans]
         chosen = []
         for i in sorted(range(len(spans)), key=lambda i: (-scores[i], i)):
             (a, b) = spans[i]

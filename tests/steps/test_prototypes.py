@@ -137,12 +137,12 @@ def test_steps_compete_for_a_name():
     assert twice.share_names(similarity, NAMES, np.full(2, 1 / 6), whole=True).argmax(0).tolist() == [0, 0]
 
 
-def test_short_pieces_of_one_step_share_its_name():
+def test_short_parts_of_one_step_share_its_name():
     prototypes = learn_prototypes([make_video(1)])  # each step is a sixth of the video
     similarity = np.array([[0.9, 0.8, 0.1], [0.2, 0.6, 0.1], [0.1, 0.1, 0.9]])
-    pieces = np.array([1 / 12, 1 / 12, 1 / 6])
-    assert prototypes.share_names(similarity, NAMES, pieces, whole=False).argmax(0).tolist() == [0, 0, 2]
-    assert prototypes.share_names(similarity, NAMES, pieces, whole=True).argmax(0).tolist() == [0, 1, 2]
+    parts = np.array([1 / 12, 1 / 12, 1 / 6])
+    assert prototypes.share_names(similarity, NAMES, parts, whole=False).argmax(0).tolist() == [0, 0, 2]
+    assert prototypes.share_names(similarity, NAMES, parts, whole=True).argmax(0).tolist() == [0, 1, 2]
 
 
 @given(st.integers(0, 1000), st.integers(2, 6))

@@ -1,4 +1,4 @@
-"""Contiguous pieces: the best there are, nested, and bounded in time and memory."""
+"""Contiguous steps: the best there are, nested, and bounded in time and memory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_bad_input():
 
 
 def slow_joins(x, bounds, nums):
-    """Every join priced anew each time."""
+    """Computes the cost of every join again each time."""
     x = x - x.mean(0)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     bounds, out = list(bounds), []
