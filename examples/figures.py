@@ -22,8 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
-from hiero.evaluation.cases import Case
-from hiero.evaluation.own_videos import read_case
+from hiero.evaluation.cases import Case, length_warning
 from hiero.features.files import read_feature_array
 from hiero.formats.annotations import read_annotations
 from hiero.media.decode import Sampling, read_segments
@@ -339,11 +338,17 @@ class FigureOptions:
         return load(self.model)
 
     def read_case(self, features: Path) -> Case:
+        """The features of a video with its annotated steps."""
+        name = self.video or features.stem
+        annotated = {annotation.video: annotation for annotation in read_annotations(self.annotations)}
+        if name not in annotated:
+            names = ", ".join(sorted(annotated)[:3])
+            raise InputError(f"{self.annotations}: no video {name}; choose one with --video ({names} …)")
         clock = None if self.hz is None else Clock(self.hz, 1.0)
-        case, warning = read_case(self.load_engine(), features, self.annotations, self.video, clock)
-        if warning:
+        video = self.load_engine().read(features, clock=clock, edits=False)
+        if warning := length_warning(annotated[name], video.duration_s):
             print(warning)
-        return case
+        return Case(video, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
 
     def save(self, figure: Figure) -> None:
         for path in save_figure(figure, self.out):

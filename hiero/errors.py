@@ -3,9 +3,9 @@
 import re
 
 # User and password of an address, also one that pathlib has shortened (s3:/…). The secret keys of S3 contain slashes.
-# A number after a colon is a port, and "arn:" begins the name of a bucket. abfs://container@account has no password.
+# A number after a colon is a port, and "arn:" begins the name of a bucket. abfs://container@account has no user.
 CREDENTIALS = re.compile(
-    r"(?<![a-zA-Z0-9+.-])(?!(?:abfss?|wasbs?):/{1,2}[^\s/:@]*@)([a-zA-Z0-9+.-]+:/{1,2})"
+    r"(?<![a-zA-Z0-9+.-])(?!(?i:abfss?|wasbs?|az):/{1,2}[^\s/:@]*@)([a-zA-Z0-9+.-]+:/{1,2})"
     r"(?:[^\s/]*@|(?!arn:|\[)[^\s/:@]*:(?!\d+/)(?:(?!://)[^\s@])*@)"
 )
 

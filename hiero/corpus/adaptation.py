@@ -87,16 +87,6 @@ def learn_from_videos(videos: Sequence[tuple[Video, Sequence[AnnotatedStep]]]) -
     return learn_prototypes([video for video in corrected if video.steps])
 
 
-def copy_model(source: Path, out: Path) -> None:
-    """Copy the files of a model folder without its prototypes."""
-    for name in MODEL_FILES:
-        if (source / name).is_file():
-            with atomic_path(out / name) as temporary:
-                shutil.copyfile(source / name, temporary)
-    for name in PROTOTYPE_FILES:
-        (out / name).unlink(missing_ok=True)
-
-
 def adapt(
     engine: Engine,
     corrections: Sequence[CorrectedSteps],
@@ -111,7 +101,12 @@ def adapt(
         raise InputError(f"{out}: is the model to adapt; choose another folder for the adapted one")
     prototypes = learn_from_videos([(read(steps.source), steps.steps) for steps in corrections])
     out.mkdir(parents=True, exist_ok=True)
-    copy_model(source.path, out)
+    for name in MODEL_FILES:
+        if (source.path / name).is_file():
+            with atomic_path(out / name) as temporary:
+                shutil.copyfile(source.path / name, temporary)
+    for name in PROTOTYPE_FILES:
+        (out / name).unlink(missing_ok=True)
     if engine.folder.image_text_head != source.image_text_head:
         document = read_json(out / CONFIG_FILE) | {HEAD_KEY: engine.folder.image_text_head}
         write_text(out / CONFIG_FILE, json.dumps(document, indent=2) + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from hiero.corpus.reader import CorpusReader
 from hiero.corpus.rows import Hit as Hit
 from hiero.corpus.rows import IndexedVideo as IndexedVideo
-from hiero.corpus.rows import VideoRows, check_content, describe_video, edits_key, transcripts_key
+from hiero.corpus.rows import VideoRows, describe_video, edits_key, transcripts_key
 from hiero.corpus.table import SPEECH, STEPS, RowFilter, commit, drop_repeated, write_lock
 from hiero.engine import Embedder, Engine, Video
 from hiero.errors import InputError
@@ -146,7 +146,8 @@ class Corpus(CorpusReader):
                 raise InputError(f"{self.uri}: cannot be indexed again: {', '.join(missing)} is missing; {advice}")
             for record in records:
                 if record not in renewed:
-                    settings = IndexSettings(_num_steps(record), labels)
+                    # Corrected steps keep their own number.
+                    settings = IndexSettings(None if record.edits else record.levels, labels)
                     key = transcripts_key(record.source)
                     renewed[record] = _read_video(record.source, read, settings, record.video, key)
             with write_lock(self.uri, self.wait_s):
@@ -169,14 +170,10 @@ class Corpus(CorpusReader):
         existing = self.stored(names)  # also finds steps whose video is missing
         if missing := [name for name in names if name not in existing]:
             raise InputError(f"{self.uri}: has no video {', '.join(missing)}")
-        self._delete(names)
-
-    def _delete(self, names: Sequence[str]) -> None:
-        """Remove the rows of videos. Speech comes last (see `hiero.corpus.table`)."""
 
         def delete(_: bool) -> None:
             self.tables.replace(STEPS, names, None)
-            self.tables.replace(SPEECH, names, None)
+            self.tables.replace(SPEECH, names, None)  # last (see `hiero.corpus.table`)
 
         self.tables.change(delete)
 
@@ -203,8 +200,22 @@ class Corpus(CorpusReader):
                 problems.append(f"{name}: its rows are incomplete or repeated; {advice}")
             for record in stored.records[:1]:
                 missing = [f"{name}: {path} is missing" for path in record.source.missing_paths]
-                problems += missing or check_content(record)
+                problems += missing or _check_content(record)
         return problems
+
+
+def _check_content(record: IndexedVideo) -> list[str]:
+    """Problems with the content of the files of a video. Remote files are not downloaded."""
+    source = record.source
+    try:
+        key = source.known_key()
+    except InputError as error:
+        return [f"{record.video}: {error}"]
+    # The key of a remote file is unknown if it was never downloaded or has changed since.
+    is_unknown = key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
+    if is_unknown or key == record.sha256:
+        return []
+    return [f"{record.video}: {record.path} has changed; index it again"]
 
 
 def add_video(
@@ -254,16 +265,13 @@ def _read_video(
     return describe_video(video, steps, name, source.key(), transcripts)
 
 
-def _num_steps(record: IndexedVideo) -> Sequence[int] | None:
-    """Into how many steps to cut a video that is indexed again; None for steps that people corrected."""
-    return None if record.edits else record.levels
-
-
 def corpus_model(corpus: Corpus) -> str | None:
     """The model of a corpus as an argument of `hiero.load`, or None if it cannot be found."""
     record = corpus.first_video()
-    if record is None or record.model in SHIPPED:
-        return None if record is None else record.model
+    if record is None:
+        return None
+    if record.model in SHIPPED:
+        return record.model
     if record.model_key.startswith("raw"):  # features of a backbone; earlier versions called all of them raw
         return record.model_key.removeprefix("raw-") if record.model == "raw" else record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

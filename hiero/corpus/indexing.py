@@ -140,8 +140,8 @@ class ArrivalWatcher:
         for name, same in found.items():
             for other in same:
                 if other != files[name]:
-                    advice = "rename one of them, or index their folders into separate corpora"
-                    self._log_once(f"{other.name}: left out, because {files[name].name} has the same name; {advice}")
+                    clash = f"left out, because {files[name].name} has the same name"
+                    self._log_once(f"{other.name}: {clash}; rename one, or index their folders into separate corpora")
         return files
 
     def _states_of(self, source: VideoSource) -> tuple[object, ...]:

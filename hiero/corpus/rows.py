@@ -323,17 +323,3 @@ def edits_key(steps: Iterable[Step]) -> str:
         if step.origin != "model"
     ]
     return hashlib.sha256(json.dumps(corrected).encode()).hexdigest() if corrected else ""
-
-
-def check_content(record: IndexedVideo) -> list[str]:
-    """Problems with the files of a video. Remote files are not downloaded."""
-    source = record.source
-    try:
-        key = source.known_key()
-    except InputError as error:
-        return [f"{record.video}: {error}"]
-    # The key of a remote file is unknown if it was never downloaded or has changed since.
-    is_unknown = key is None and source.is_remote and not any(file.was_downloaded for file in source.files)
-    if is_unknown or key == record.sha256:
-        return []
-    return [f"{record.video}: {record.path} has changed; index it again"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ MAX_WARNINGS = 3  # videos that an error message names
 MIN_CASES = 4  # cases per process: with fewer, starting a process costs more than it saves
 
 Result = TypeVar("Result")
+Method = TypeVar("Method")
 
 
 @dataclass
@@ -150,6 +151,22 @@ def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
     return features
 
 
+def find_members(
+    files: Mapping[str, Path], groups: Mapping[str, Sequence[str]], video: str
+) -> tuple[list[Path], list[str]]:
+    """The feature files of a video, or of the videos of a group, and the names of those without one."""
+    # An unlisted group is looked up as a file of its name, which does not exist.
+    names = [video] if video in files else groups.get(video, [video])
+    return [files[name] for name in names if name in files], [name for name in names if name not in files]
+
+
+def part_segments(num_segments: int, clock: Clock, start_s: float, end_s: float | None) -> slice:
+    """The segments of a part of a video, at least one. Without an end, the part ends with the video."""
+    start = min(num_segments - 1, max(0, clock.index(start_s)))
+    end = num_segments if end_s is None else min(num_segments, clock.index(end_s) + 1)
+    return slice(start, max(start + 1, end))
+
+
 def length_warning(annotation: AnnotatedVideo, covered_s: float, options: str = "--hz") -> str | None:
     """A warning if features and annotations disagree about the duration of a video."""
     if not annotation.duration_s or 1 / LENGTH_TOLERANCE < covered_s / annotation.duration_s < LENGTH_TOLERANCE:
@@ -164,6 +181,16 @@ def check_warnings(warnings: Sequence[str], num_videos: int, options: str) -> Se
         shown = "; ".join(warnings[:MAX_WARNINGS])
         raise InputError(f"{len(warnings)} of {num_videos} videos do not fit their features. Check {options}: {shown}")
     return warnings
+
+
+def by_method(
+    methods: Sequence[Method], results: Sequence[Sequence[Result | None]]
+) -> Iterator[tuple[Method, list[Result]]]:
+    """Each method with its results of all cases, except methods without evidence, which have none."""
+    for method, column in zip(methods, zip(*results, strict=True), strict=True):
+        found = [result for result in column if result is not None]
+        if len(found) == len(results):
+            yield method, found
 
 
 def case_owners(cases: Sequence[Case]) -> np.ndarray:

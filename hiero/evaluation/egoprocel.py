@@ -7,7 +7,7 @@ other differences from the released scripts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -260,38 +260,28 @@ def _detail_tables(
 ) -> list[Table]:
     """Scores of one method with the main averaging for each data set, task, video and key-step."""
     video_rows, task_rows, step_rows = [], [], []
+    set_scores: dict[str, list[Scores]] = {name: [] for name in DATA_SETS}
     for task in dict.fromkeys(video.task for video in videos):
-        task_scores: list[dict[str, float]] = []
-        step_scores: dict[int, list[dict[str, float]]] = {}
+        task_scores: list[Scores] = []
+        step_scores: dict[int, list[Scores]] = {}
         for video in (video for video in videos if video.task == task):
             predicted = predictions[method, video, NUM_CLUSTERS]
             scores = score(predicted, video, MAIN, NUM_CLUSTERS, protocol)
-            task_scores.append(scores)
-            video_rows.append(Row(f"{task.name}: {video.name}", {name: 100 * scores[name] for name in scores}))
-            matched = _match_key_steps(predicted, video, MAIN, NUM_CLUSTERS, protocol)
-            for step, scores in matched.key_steps.items():
-                step_scores.setdefault(step, []).append(scores)
-        means = _percent_means(task_scores, task_scores[0])
+            task_scores.append({name: 100 * value for name, value in scores.items()})
+            video_rows.append(Row(f"{task.name}: {video.name}", task_scores[-1]))
+            for step, scores in _match_key_steps(predicted, video, MAIN, NUM_CLUSTERS, protocol).key_steps.items():
+                step_scores.setdefault(step, []).append({name: 100 * value for name, value in scores.items()})
+        means = _means(task_scores)
         means["F1 of means"] = 100 * harmonic_mean(means["precision"] / 100, means["recall"] / 100)
+        set_scores[task.data_set].append(means)
         task_rows.append(Row(f"{task.data_set}: {task.name} ({len(task_scores)} of {task.num_videos} videos)", means))
-        for step, step_videos in sorted(step_scores.items()):
+        for step, each_video in sorted(step_scores.items()):
             name = "background" if step == 0 else f"key-step {step}"
-            measures = ("precision", "recall", "f1", "iou")
-            step_rows.append(Row(f"{task.name}: {name}", _percent_means(step_videos, measures)))
-    tables = {"data sets": _data_set_rows(task_rows), "tasks": task_rows, "videos": video_rows, "key-steps": step_rows}
+            step_rows.append(Row(f"{task.name}: {name}", _means(each_video)))
+    set_rows = [Row(name, _means(each_task)) for name, each_task in set_scores.items() if each_task]
+    tables = {"data sets": set_rows, "tasks": task_rows, "videos": video_rows, "key-steps": step_rows}
     return [Table(f"{method}: {name}", rows) for name, rows in tables.items()]
 
 
-def _percent_means(rows: Sequence[dict[str, float]], names: Iterable[str]) -> Scores:
-    return {name: float(100 * np.mean([row[name] for row in rows])) for name in names}
-
-
-def _data_set_rows(task_rows: Sequence[Row]) -> list[Row]:
-    """A row for each data set: the means of its tasks."""
-    rows = []
-    for name in DATA_SETS:
-        of_set = [row.scores for row in task_rows if row.method.startswith(f"{name}: ")]
-        if of_set:
-            means = {measure: float(np.mean([scores[measure] for scores in of_set])) for measure in of_set[0]}
-            rows.append(Row(name, means))
-    return rows
+def _means(rows: Sequence[Scores]) -> Scores:
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}

@@ -24,7 +24,9 @@ from hiero.evaluation.cases import (
     TextEmbeddings,
     case_owners,
     check_warnings,
+    find_members,
     length_warning,
+    part_segments,
     read_input_features,
 )
 from hiero.evaluation.metrics import fit_probe, top_hits
@@ -143,24 +145,18 @@ def read_goalstep_cases(
     files = features_by_name(folder)
     cases, missing, warnings = [], [], []
     for annotation in annotated:
-        alone = [annotation.video]
-        # An unlisted group is looked up as a file of its name, which does not exist.
-        members = alone if annotation.video in files else groups.get(annotation.video, alone)
-        if absent := [video for video in members if video not in files]:
-            missing += absent
-        elif annotation.steps:
-            features = np.concatenate([read_input_features(engine, files[video]) for video in members])
+        members, absent = find_members(files, groups, annotation.video)
+        missing += absent
+        if annotation.steps and not absent:
+            features = np.concatenate([read_input_features(engine, file) for file in members])
             if warning := length_warning(annotation, clock.edge_s(len(features)), RATE_OPTIONS):
                 warnings.append(warning)
-            start, end = 0, len(features)
-            if not protocol.whole_videos:
-                start = min(end - 1, clock.index(annotation.start_s))
-                if annotation.end_s is not None:
-                    end = max(start + 1, min(end, clock.index(annotation.end_s) + 1))
-            part_clock = Clock(clock.fps, clock.stride, clock.edge_s(start))
-            video = engine.read_array(features[start:end], part_clock, annotation.video)
+            start_s, end_s = (0.0, None) if protocol.whole_videos else (annotation.start_s, annotation.end_s)
+            part = part_segments(len(features), clock, start_s, end_s)
+            part_clock = Clock(clock.fps, clock.stride, clock.edge_s(part.start))
+            video = engine.read_array(features[part], part_clock, annotation.video)
             shift_s = annotation.start_s if protocol.shifted_spans else 0.0
-            cases.append(Case(video, features[start:end], list(annotation.steps), shift_s=shift_s))
+            cases.append(Case(video, features[part], list(annotation.steps), shift_s=shift_s))
         progress(annotation.video)
     if not cases:
         names = ", ".join(missing[:3]) or "none"

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, case_owners
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method, case_owners
 from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import equal_parts
@@ -40,12 +40,11 @@ class Method:
     candidates: str
     evidence: Literal["all", "model", "class names", "none"]
     on: Literal["nodes", "projected", "features"] = "nodes"
-    by_belief: bool = False
 
 
 THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the method of the paper
 GROUNDING_METHODS = (
-    Method("HiERO", "spans", "all", by_belief=True),
+    Method("HiERO", "spans", "all"),
     THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
     Method("HiERO, K-Means (L2)", "k-means", "model", "projected"),
@@ -76,11 +75,9 @@ def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: E
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
-        for i, name in enumerate(names):
-            answers = [answer for by_method in grounded if (answer := by_method[i]) is not None]
-            if len(answers) == len(grounded):
-                hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
-                rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
+        for name, answers in by_method(names, grounded):
+            hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
+            rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
         rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
         note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
         return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
@@ -197,7 +194,7 @@ def compare_texts(
 def best_spans(case: Case, method: Method, similarity: np.ndarray, options: EvalOptions) -> list[np.ndarray]:
     """The best spans in nodes, (≤ 5, 2) for each text, by similarity (Q, T)."""
     spans = find_candidates(case, method, options)
-    if method.by_belief:
+    if method.candidates == "spans":
         ranked = rank_spans(similarity, spans, case.video.clock.spacing_s, num=NUM_SPANS)
         return [spans[indices] for indices, _ in ranked]
     scores = span_means(similarity, spans)

@@ -32,12 +32,13 @@ from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.many_recordings import many_recordings_task
 from hiero.evaluation.results import Report, Table
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
-from hiero.features.files import features_by_name, read_feature_array
+from hiero.features.files import features_by_name
 from hiero.formats.annotations import AnnotatedVideo, read_annotations
 from hiero.storage.files import read_lines
 from hiero.types import Clock
 
-TASKS = ("procedure", "grounding", "localization", "choices")
+TEXT_TASKS = ("grounding", "localization", "choices")
+TASKS = ("procedure", *TEXT_TASKS)
 ALL_TASKS = (*TASKS, "procedure-many")
 MAX_WARNINGS = 10  # warnings shown; the report lists all
 
@@ -143,20 +144,6 @@ def _select_videos(
     return selected
 
 
-def read_case(
-    engine: Engine, features: Path, annotations: Path, video: str | None = None, clock: Clock | None = None
-) -> tuple[Case, str | None]:
-    """Read one feature file with its annotated steps; returns the case and a warning."""
-    name = video or features.stem
-    annotated = {annotation.video: annotation for annotation in read_annotations(annotations)}
-    if name not in annotated:
-        names = ", ".join(sorted(annotated)[:3])
-        raise InputError(f"{annotations}: no video {name}; choose one with --video ({names} …)")
-    opened = engine.read(features, clock=clock, edits=False)
-    case = Case(opened, read_feature_array(features), list(annotated[name].steps), annotated[name].task)
-    return case, length_warning(annotated[name], opened.duration_s)
-
-
 def evaluate_own_videos(
     cases: Sequence[Case],
     tasks: Sequence[str],
@@ -170,13 +157,14 @@ def evaluate_own_videos(
     engine = cases[0].video.engine
     embeddings = TextEmbeddings(engine, texts) if engine.has_text else None
     case_tasks: list[CaseTask[Any]] = []
+    without_text = [] if engine.has_text else [Table(task, [], [NO_TEXT]) for task in tasks if task in TEXT_TASKS]
     for task in tasks:
         if task == "procedure":
             case_tasks += [procedure_task(cases, options, num) for num in dict.fromkeys((None, num_clusters))]
         elif task == "procedure-many":
             case_tasks.append(many_recordings_task(cases, options))
         elif embeddings is None:
-            case_tasks.append(CaseTask(_score_nothing, partial(_no_text_table, task)))
+            continue
         elif task == "grounding":
             case_tasks.append(grounding_task(cases, embeddings, options))
         elif task == "localization":
@@ -188,17 +176,9 @@ def evaluate_own_videos(
         results = map_cases(score, cases, progress, processes)
     except BrokenExecutor:  # a process died, perhaps out of memory; a single process needs less
         results = map_cases(score, cases)
-    columns = zip(*results, strict=True)
-    return [table for task, column in zip(case_tasks, columns, strict=True) for table in task.tabulate(list(column))]
+    scored = zip(case_tasks, zip(*results, strict=True), strict=False)
+    return [table for task, column in scored for table in task.tabulate(list(column))] + without_text
 
 
 def _score_tasks(case: Case, scores: Sequence[Callable[[Case], Any]]) -> list[Any]:
     return [score(case) for score in scores]
-
-
-def _score_nothing(case: Case) -> None:
-    """Score of a task that needs text when the features have no text encoder."""
-
-
-def _no_text_table(task: str, results: list[None]) -> list[Table]:
-    return [Table(task, [], [NO_TEXT])]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings
+from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method
 from hiero.evaluation.grounding import (
     GROUNDING_METHODS,
     Method,
@@ -125,10 +125,8 @@ def localization_task(
 
     def tabulate(detected: list[list[Detections | None]]) -> list[Table]:
         rows = []
-        for i, method in enumerate(chosen_methods(options)):
-            detections = [found for by_method in detected if (found := by_method[i]) is not None]
-            if len(detections) == len(cases):
-                rows.append(localization_row(method.name, truth, detections, options.num_draws))
+        for method, detections in by_method(chosen_methods(options), detected):
+            rows.append(localization_row(method.name, truth, detections, options.num_draws))
         return [Table("Step localization", rows, [note, *unnamed_classes_note(cases, options)])]
 
     return CaseTask(partial(_detect, taxonomy=taxonomy, embeddings=embeddings, options=options), tabulate)
@@ -194,16 +192,14 @@ def choice_task(
 
     def tabulate(compared: list[list[np.ndarray | None]]) -> list[Table]:
         rows = []
-        for i, method in enumerate(methods):
-            means = [case_means for by_method in compared if (case_means := by_method[i]) is not None]
-            if len(means) == len(cases):
-                answers = {}
-                for kind, group in questions.items():
-                    if group:
-                        scores = [[means[case][index[q.text], step] for case, step in q.choices] for q in group]
-                        correct = choice_accuracy(np.array(scores), np.array([q.answer for q in group]))
-                        answers[kind] = correct, np.array([q.case for q in group])
-                rows.append(bootstrap_row(method.name, accuracy_by_kind(answers), len(cases), options.num_draws))
+        for method, means in by_method(methods, compared):
+            answers = {}
+            for kind, group in questions.items():
+                if group:
+                    scores = [[means[case][index[q.text], step] for case, step in q.choices] for q in group]
+                    correct = choice_accuracy(np.array(scores), np.array([q.answer for q in group]))
+                    answers[kind] = correct, np.array([q.case for q in group])
+            rows.append(bootstrap_row(method.name, accuracy_by_kind(answers), len(cases), options.num_draws))
         counts = ", ".join(f"{len(group)} {kind}" for kind, group in questions.items())
         return [Table("Multiple choice of five", rows, [f"Questions: {counts}."])]
 

@@ -15,6 +15,7 @@ from hiero.errors import InputError
 from hiero.storage.files import read_json
 from hiero.types import AnnotatedStep, format_count
 
+LAYOUT = '{"video": {"steps": [{"start_s", "end_s", "text"}]}}'
 MAX_ERRORS = 5  # unreadable videos that an error message names
 
 
@@ -34,10 +35,15 @@ def read_annotations(path: Path) -> list[AnnotatedVideo]:
     """Read an annotation file; the videos are sorted by name."""
     content = read_json(path)
     if not isinstance(content, dict) or not content:
-        raise InputError(f'{path}: expected at least one {{"video": {{"steps": [{{"start_s", "end_s", "text"}}]}}}}')
+        raise InputError(f"{path}: expected at least one {LAYOUT}")
+    if isinstance(content.get("videos"), list):
+        benchmarks = "run hiero eval goalstep-grounding or one of the other commands of hiero eval"
+        raise InputError(f"{path}: has the layout of Ego4D, not {LAYOUT}; to score Goal-Step, {benchmarks}")
     annotated, errors = [], []
     for video, entry in content.items():
         try:
+            if not isinstance(entry, dict):
+                raise ValueError("must hold steps")
             steps = tuple(_parse_step(step) for step in entry["steps"])
             duration_s = None if entry.get("duration_s") is None else float(entry["duration_s"])
             annotated.append(AnnotatedVideo(video, steps, task=str(entry.get("task", "")), duration_s=duration_s))

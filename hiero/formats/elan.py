@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count, pairwise
 from pathlib import Path
+from string import Template
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
+from hiero.storage.files import ASSETS
 from hiero.types import MAX_LEVELS, Hierarchy, Step, Utterance, one_line
 
 SPEECH_TIER = "speech"  # in files of hiero
@@ -99,13 +101,15 @@ def to_elan(hierarchy: Hierarchy) -> str:
             ]
         lines.append("  </TIER>")
     file_name = one_line(Path(hierarchy.video).name)
-    return rows.fill_template(
-        "elan.eaf",
+    # What ELAN cannot express: each step by the id of its annotation
+    steps = {f"a{number}": step.to_dict() for number, step in enumerate(hierarchy, start=1)}
+    template = Template((ASSETS / "formats" / "elan.eaf").read_text(encoding="utf-8"))
+    return template.substitute(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         media_url=quoteattr(file_name),
         mime_type=quoteattr(mimetypes.guess_type(hierarchy.video)[0] or "video/mp4"),
         relative_url=quoteattr(f"./{file_name}"),
-        hiero=escape(_hiero_property(hierarchy)),
+        hiero=escape(json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps})),
         time_slots="\n".join(slots),
         tiers="\n".join(lines),
     )
@@ -132,12 +136,6 @@ def _remove_overlaps(speech: Sequence[Utterance]) -> list[tuple[float, float, st
         if rows.to_ms(utterance.end_s) > rows.to_ms(start_s):
             out.append((start_s, utterance.end_s, one_line(utterance.text)))
     return out
-
-
-def _hiero_property(hierarchy: Hierarchy) -> str:
-    """JSON with what ELAN cannot express: each step by the id of its annotation."""
-    steps = {f"a{number}": step.to_dict() for number, step in enumerate(hierarchy, start=1)}
-    return json.dumps({"duration_s": round(hierarchy.duration_s, 3), "steps": steps})
 
 
 ELAN = Exporter("steps.eaf", to_elan, reader=StepReader((".eaf",), read_elan, has_tiers=True))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hiero.errors import InputError
 from hiero.formats import rows
 from hiero.formats.registry import Exporter, ImportSettings, StepReader
 from hiero.formats.rows import HIERO_PROPERTY, RowLevels
 from hiero.storage.files import ASSETS, read_json
 from hiero.types import Hierarchy, Step, VideoFile, split_by_file
+
+if TYPE_CHECKING:
+    from hiero.media.decode import VideoInfo
 
 # an empty dataset of FiftyOne 1.0, which later versions update when they load it
 TEMPLATE = ASSETS / "formats" / "fiftyone.json"
@@ -57,7 +62,19 @@ def _to_step(
         start_s, end_s = map(rows.parse_time, detection["timestamps"])
         return rows.imported_step(start_s, end_s, label, original)
     first, last = map(int, detection["support"])
-    return rows.frame_step(first, last, float(fps or settings.find_fps()), label, original)
+    fps = fps or settings.fps or getattr(_probe(settings.video), "fps", None) or rows.FRAME_RATE
+    return rows.frame_step(first, last, float(fps), label, original)
+
+
+def _probe(path: Path) -> VideoInfo | None:
+    """The frame rate and size of a video, or None if it cannot be opened."""
+    from hiero.media.decode import probe
+
+    try:
+        info = probe(path) if path.is_file() else None
+    except (InputError, OSError):  # features, or a damaged video
+        return None
+    return info if info is not None and info.fps else None
 
 
 def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
@@ -73,16 +90,16 @@ def to_fiftyone(hierarchy: Hierarchy) -> dict[str, str]:
 
 
 def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
-    grid = rows.find_frame_grid(Path(video.path))
-    file_name = Path(video.path).name
+    info, file_name = _probe(Path(video.path)), Path(video.path).name
+    fps = (info and info.fps) or rows.FRAME_RATE
     metadata: dict[str, Any] = {
         "_cls": "VideoMetadata",
-        "frame_rate": grid.fps,
-        "total_frame_count": rows.frame_span(0.0, video.duration_s, grid.fps)[1],
+        "frame_rate": fps,
+        "total_frame_count": rows.frame_span(0.0, video.duration_s, fps)[1],
         "duration": round(video.duration_s, 3),
     }
-    if grid.is_known:
-        metadata |= {"frame_width": grid.width, "frame_height": grid.height}
+    if info is not None:
+        metadata |= {"frame_width": info.width, "frame_height": info.height}
     sample: dict[str, Any] = {
         "_id": _object_id(file_name),
         "filepath": f"data/{file_name}",
@@ -93,9 +110,7 @@ def _sample(hierarchy: Hierarchy, video: VideoFile) -> dict[str, Any]:
     }
     for name, level in zip(hierarchy.level_names, hierarchy.levels, strict=True):
         detections = [
-            _detection(
-                replace(step, start_s=start_s, end_s=end_s), hierarchy.titles[step.id], file_name, name, grid.fps
-            )
+            _detection(replace(step, start_s=start_s, end_s=end_s), hierarchy.titles[step.id], file_name, name, fps)
             for step in level
             for file, start_s, end_s in split_by_file(hierarchy.media, step.start_s, step.end_s)
             if file == video
@@ -117,7 +132,7 @@ def _detection(step: Step, title: str, file_name: str, level: str, fps: float) -
         "thread": step.thread,
         "background": step.background,
         "origin": step.origin,
-        HIERO_PROPERTY: rows.step_json(step),
+        HIERO_PROPERTY: json.dumps(replace(step, parent=None, children=()).to_dict(), ensure_ascii=False),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from hiero.errors import InputError
 from hiero.formats.hiero_json import parse_hierarchy
 from hiero.formats.nesting import nest_rows
-from hiero.formats.rows import RowLevels, find_frame_grid
+from hiero.formats.rows import RowLevels
 from hiero.plugins import load_plugin, registered
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, read_bounded, write_bytes
 from hiero.types import MAX_STEPS, Hierarchy
@@ -26,7 +26,6 @@ from hiero.types import MAX_STEPS, Hierarchy
 GROUP = "hiero.formats"
 MAX_BYTES = 2**26  # an hour of steps takes some kilobytes
 NO_PARQUET = "Parquet needs pyarrow; run: pip install 'hiero-video[export]'"
-PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class ImportSettings:
     tiers: Sequence[str] = ()
     fps: float | None = None
 
-    def find_fps(self) -> float:
-        """The given frame rate, or else that of the video, or else 25."""
-        return find_frame_grid(self.video).fps if self.fps is None else self.fps
-
 
 @dataclass(frozen=True)
 class StepReader:
@@ -58,14 +53,12 @@ class StepReader:
             level, and the length of the video or None. The content is bytes, or the parsed document
             of a .json file.
         recognises: Whether a content has this format. Formats that share a suffix need it.
-        max_bytes: The maximum size of a file.
         has_tiers: Whether the user can choose tiers.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[[Any, ImportSettings], RowLevels]
     recognises: Callable[[Any], bool] = lambda _: True
-    max_bytes: int = MAX_BYTES
     has_tiers: bool = False
 
 
@@ -165,13 +158,15 @@ def read_step_file(
         raise InputError(f"{path}: unknown kind of step file; known are {', '.join(known)}")
     if tiers and not any(reader.has_tiers for reader in matching):
         raise InputError(f"{path}: tiers can only be chosen in ELAN's .eaf files")
-    data = read_bounded(path, max(reader.max_bytes for reader in matching), "a file of steps")
+    data = read_bounded(path, MAX_BYTES, "a file of steps")
     settings = ImportSettings(video, tiers, fps)
     try:
         content = parse_json(data.decode("utf-8-sig")) if suffix == ".json" else data
         return _read_content(content, matching, settings, duration_s, cut_overlaps)
-    except PARSE_ERRORS as error:
-        raise InputError(f"{path}: {_describe(error)}") from error
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{path}: {error}") from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def _find_readers() -> list[StepReader]:
@@ -203,7 +198,3 @@ def _read_content(
     duration_s = duration_s or file_duration_s or max(row.end_s for level in levels for row in level)
     nested = nest_rows(levels, duration_s, cut_overlaps=cut_overlaps)
     return Hierarchy(str(settings.video), "", duration_s, tuple(map(tuple, nested)))
-
-
-def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, ValueError | OverflowError) else f"{type(error).__name__}: {error}"

@@ -6,15 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
-from hiero.storage.files import ASSETS, parse_json
+from hiero.storage.files import parse_json
 from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step, one_line
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
@@ -72,12 +71,6 @@ def to_json(document: object) -> str:
     return text.encode("utf-8", "replace").decode() + "\n"
 
 
-def step_json(step: Step) -> str:
-    """A step without parent and children, which follow from the times."""
-    document = {key: value for key, value in step.to_dict().items() if key not in ("parent", "children")}
-    return json.dumps(document, ensure_ascii=False)
-
-
 def parse_id(value: Any) -> str:
     """The id of a step, or an empty text if it is not valid."""
     return value if isinstance(value, str) and re.fullmatch(rf"[\w.+ -]{{1,{MAX_ID_LENGTH}}}", value) else ""
@@ -110,29 +103,6 @@ def parse_time(value: Any) -> float:
 def parse_duration(value: Any) -> float | None:
     """The length of a video in seconds, or None if it is invalid."""
     return float(value) if isinstance(value, int | float) and 0 < value <= MAX_TIME_S else None
-
-
-@dataclass(frozen=True)
-class FrameGrid:
-    """Frame rate and size of a video."""
-
-    fps: float = FRAME_RATE
-    width: int = 1280
-    height: int = 720
-    is_known: bool = False
-
-
-def find_frame_grid(path: Path) -> FrameGrid:
-    """The frame rate and size of a video, or defaults if it cannot be opened."""
-    from hiero.media.decode import probe
-
-    try:
-        info = probe(path) if path.is_file() else None
-    except (InputError, OSError):  # features, or a damaged video
-        info = None
-    if info is None or not info.fps:
-        return FrameGrid()
-    return FrameGrid(info.fps, info.width, info.height, is_known=True)
 
 
 def frame_span(start_s: float, end_s: float, fps: float) -> tuple[int, int]:
@@ -239,8 +209,3 @@ def read_xml(data: bytes) -> Element:
         raise ValueError(f"not XML ({error})") from error
     except (LookupError, ValueError) as error:  # the declaration may name any codec of Python
         raise ValueError(f"XML in an encoding that cannot be read ({error}); save it as UTF-8") from error
-
-
-def fill_template(template: str, /, **values: object) -> str:
-    """The text of a template in assets/formats with its `$name` placeholders filled in."""
-    return Template((ASSETS / "formats" / template).read_text(encoding="utf-8")).substitute(values)

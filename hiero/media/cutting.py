@@ -1,6 +1,6 @@
-"""Clips from pieces of videos: encoded and exact to the frame, or copied from keyframe to keyframe.
+"""Clips from spans of videos: encoded and exact to the frame, or copied from keyframe to keyframe.
 
-Times are seconds from the first frame of a video. A frame belongs to a piece if it appears inside it.
+Times are seconds from the first frame of a video. A frame belongs to a span if it appears inside it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,11 @@ from hiero.storage.files import atomic_path, is_disk_full
 
 # FFmpeg's name of the container, by the suffix of a file.
 CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
+    **dict.fromkeys((".mp4", ".m4v", ".3gp"), "mp4"),
     ".mov": "mov",
-    ".3gp": "mp4",
     ".mkv": "matroska",
     ".webm": "webm",
-    ".ts": "mpegts",
-    ".mts": "mpegts",
-    ".m2ts": "mpegts",
+    **dict.fromkeys((".ts", ".mts", ".m2ts"), "mpegts"),
 }
 MP4 = ("mp4", "mov")
 # Codecs for video and audio, and options of the video encoder.
@@ -39,18 +35,19 @@ ENCODERS = ("libx264", "aac", {"preset": "veryfast", "crf": "18"})
 WEBM_ENCODERS = ("libvpx-vp9", "libopus", {"crf": "24", "b": "0", "deadline": "realtime", "cpu-used": "6"})
 PIXEL_FORMAT = "yuv420p"
 KEPT_PROPERTIES = ("color_primaries", "color_trc", "colorspace", "color_range", "sample_aspect_ratio")
+SKIPPED_TAGS = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
 LAYOUTS = ("mono", "stereo", "5.1")  # of audio channels that stay as they are; others are mixed to stereo
 DEFAULT_AUDIO_RATE, DEFAULT_LAYOUT = 48_000, "stereo"
 COMMON_TICKS = 90_000  # per second, for sources with different clocks
 TIME_TOLERANCE_S = 1e-4  # spans may be rounded
-MAX_GAP_S = 0.5  # a piece whose first frame comes later than this starts with the frame that is on the screen
+MAX_GAP_S = 0.5  # a span whose first frame comes later than this starts with the frame that is on the screen
 AUDIO_MARGIN_S = 1.0  # audio decoders need some packets before the first one that is heard
 WITHOUT_COPY = "Cut without --copy."
 av = import_av()
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileSpan:
     """A span of a video file."""
 
     path: Path
@@ -61,26 +58,25 @@ class Piece:
 
 @dataclass(frozen=True)
 class WrittenClip:
-    """Length of a clip, numbers of copied and encoded frames, and where each piece starts in it."""
+    """Length of a clip, its number of frames, and where each span starts in it."""
 
     duration_s: float
-    num_copied: int
-    num_encoded: int
-    starts_s: tuple[float, ...] = ()
+    num_frames: int
+    starts_s: tuple[float, ...]
 
 
 def write_clip(
     path: Path,
-    pieces: Sequence[Piece],
+    spans: Sequence[FileSpan],
     *,
     title: str = "",
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
-    """Join pieces of videos in one file.
+    """Join spans of videos in one file.
 
     They are encoded at the size of the first one; rotation, tags and variable frame rates are kept.
-    With `copy`, packets are copied instead: each piece starts at the keyframe at or before its start.
+    With `copy`, packets are copied instead: each span starts at the keyframe at or before its start.
     """
     container = CONTAINERS[path.suffix.lower()]
     options = {"movflags": "+faststart"} if container in MP4 else {}
@@ -88,43 +84,40 @@ def write_clip(
     with atomic_path(path) as temporary:
         try:
             with av.open(str(temporary.absolute()), "w", format=container, container_options=options) as out:
-                writer = _Copier(out) if copy else _Encoder(out, pieces)
-                _copy_tags(pieces[0].path, out, title)
-                for piece in pieces:
+                writer = _Copier(out) if copy else _Encoder(out, spans)
+                _copy_tags(spans[0].path, out, title)
+                for span in spans:
                     starts_s.append(writer.offset_s)
-                    writer.add(piece)
-                    progress(piece.path.name)
+                    writer.add(span)
+                    progress(span.path.name)
                 if not copy:  # write what the encoders still hold
                     for stream in out.streams:
                         out.mux(stream.encode(None))
         except av.FFmpegError as error:
             if is_disk_full(error):
                 raise OSError(error.errno, error.strerror, str(path)) from error
-            raise InputError(f"{pieces[0].path}: cannot be written as {container} ({error})") from error
-    num_copied, num_encoded = (writer.num_frames, 0) if copy else (0, writer.num_frames)
-    return WrittenClip(writer.offset_s, num_copied, num_encoded, tuple(starts_s))
+            raise InputError(f"{spans[0].path}: cannot be written as {container} ({error})") from error
+    return WrittenClip(writer.offset_s, writer.num_frames, tuple(starts_s))
 
 
 def _copy_tags(path: Path, out: Any, title: str) -> None:
     """Copy the tags of a file, such as when and where it was recorded."""
-    skipped = ("major_brand", "minor_version", "compatible_brands", "encoder", "duration")
     with open_container(path) as container:
-        out.metadata.update({key: value for key, value in container.metadata.items() if key.lower() not in skipped})
-    if title:
-        out.metadata["title"] = title
+        tags = {key: value for key, value in container.metadata.items() if key.lower() not in SKIPPED_TAGS}
+    out.metadata.update(tags | ({"title": title} if title else {}))
 
 
 class _Encoder:
-    """Encodes pieces one after the other into an output container, audio in sync with the frames."""
+    """Encodes spans one after the other into an output container, audio in sync with the frames."""
 
-    def __init__(self, out: Any, pieces: Sequence[Piece]) -> None:
+    def __init__(self, out: Any, spans: Sequence[FileSpan]) -> None:
         self.out = out
         video_codec, audio_codec, options = WEBM_ENCODERS if out.format.name == "webm" else ENCODERS
-        files = list(dict.fromkeys(piece.path for piece in pieces))
-        with VideoReader(pieces[0].path, pieces[0].stream) as reader:
+        files = list(dict.fromkeys(span.path for span in spans))
+        with VideoReader(spans[0].path, spans[0].stream) as reader:
             frame = next(reader.frames(), None)
             if frame is None:
-                raise InputError(NO_FRAMES.format(pieces[0].path))
+                raise InputError(NO_FRAMES.format(spans[0].path))
             rotation, source = 90 * quarter_turns(frame), reader.stream
             # Only MP4 stores the rotation reliably; for other containers the pictures are turned.
             self.rotation = rotation if out.format.name in MP4 else 0
@@ -144,18 +137,18 @@ class _Encoder:
         self.tracks = [_AudioTrack(out, audio_codec, *kind) for kind in _audio_kinds(files)]
         self.num_frames, self.offset_s, self.last_pts = 0, 0.0, -1
 
-    def add(self, piece: Piece) -> None:
-        """Append a piece."""
+    def add(self, span: FileSpan) -> None:
+        """Append a span."""
         with ExitStack() as stack:
-            reader = stack.enter_context(VideoReader(piece.path, piece.stream))
+            reader = stack.enter_context(VideoReader(span.path, span.stream))
             reader.messages = []  # damage was reported when the file was read
-            frames = _frames_of(reader, piece)
+            frames = _frames_of(reader, span)
             first = next(frames, None)
             if first is None:
-                raise _too_short(piece)
+                raise _too_short(span)
             origin_s = first[0]
             for number, track in enumerate(self.tracks):
-                track.begin(stack, piece.path, number, (reader.first_timestamp_s or 0.0) + origin_s)
+                track.begin(stack, span.path, number, (reader.first_timestamp_s or 0.0) + origin_s)
             length_s = 0.0
             for begin_s, end_s, frame in itertools.chain([first], frames):
                 self._encode(frame, self.offset_s + begin_s - origin_s)
@@ -185,14 +178,14 @@ def _audio_kinds(files: Sequence[Path]) -> list[tuple[int, str]]:
     return kinds
 
 
-def _frames_of(reader: VideoReader, piece: Piece) -> Iterator[tuple[float, float, Any]]:
-    """Frames of a piece, with the times from when and until when each is shown."""
-    start_s, end_s = piece.start_s - TIME_TOLERANCE_S, piece.end_s - TIME_TOLERANCE_S
-    for (time_s, frame), (next_s, following) in itertools.pairwise(_frames_from(reader, piece.start_s)):
-        until_s = min(piece.end_s, next_s) if next_s - piece.end_s > MAX_GAP_S else next_s
+def _frames_of(reader: VideoReader, span: FileSpan) -> Iterator[tuple[float, float, Any]]:
+    """Frames of a span, with the times from when and until when each is shown."""
+    start_s, end_s = span.start_s - TIME_TOLERANCE_S, span.end_s - TIME_TOLERANCE_S
+    for (time_s, frame), (next_s, following) in itertools.pairwise(_frames_from(reader, span.start_s)):
+        until_s = min(span.end_s, next_s) if next_s - span.end_s > MAX_GAP_S else next_s
         is_long = next_s >= min(end_s, start_s + MAX_GAP_S) or following is None
-        if start_s <= time_s < end_s or (time_s < start_s and next_s > piece.start_s and is_long):
-            yield max(time_s, piece.start_s), until_s, frame
+        if start_s <= time_s < end_s or (time_s < start_s and next_s > span.start_s and is_long):
+            yield max(time_s, span.start_s), until_s, frame
         if next_s >= end_s:
             return
 
@@ -274,7 +267,7 @@ class _AudioTrack:
 
 
 class _Copier:
-    """Copies packets of pieces one after the other into an output container."""
+    """Copies packets of spans one after the other into an output container."""
 
     def __init__(self, out: Any) -> None:
         self.out = out
@@ -282,13 +275,13 @@ class _Copier:
         self.last_dts: dict[int, int] = {}
         self.num_frames, self.offset_s = 0, 0.0
 
-    def add(self, piece: Piece) -> None:
-        """Append a piece."""
-        with open_container(piece.path) as container:
-            video = find_stream(container, piece.path, piece.stream)
-            begin_s, end_s = _find_span(container, video, piece)
+    def add(self, span: FileSpan) -> None:
+        """Append a span."""
+        with open_container(span.path) as container:
+            video = find_stream(container, span.path, span.stream)
+            begin_s, end_s = _find_span(container, video, span)
             streams = [video, *audio_streams(container)]
-            self._match_streams(piece.path, streams)
+            self._match_streams(span.path, streams)
             clip_end_s = self.offset_s
             # Audio may lie before the frames that it belongs to, or after them.
             first_tick = int((begin_s - AUDIO_MARGIN_S) / video.time_base)
@@ -315,7 +308,7 @@ class _Copier:
         packet.stream = self.out.streams[number]
 
     def _match_streams(self, path: Path, streams: Sequence[Any]) -> None:
-        """Create the streams of the clip from those of the first piece; the others must have the same."""
+        """Create the streams of the clip from those of the first span; the others must have the same."""
         kinds = [_kind_of(stream) for stream in streams]
         if not self.kinds:
             self.kinds = kinds
@@ -338,12 +331,12 @@ def _kind_of(stream: Any) -> tuple[Any, ...]:
     return *kind, context.sample_rate, context.layout.name
 
 
-def _find_span(container: Any, stream: Any, piece: Piece) -> tuple[float, float]:
-    """Timestamps in seconds of the last keyframe at or before the start of a piece, and of its end."""
+def _find_span(container: Any, stream: Any, span: FileSpan) -> tuple[float, float]:
+    """Timestamps in seconds of the last keyframe at or before the start of a span, and of its end."""
     first = next(container.decode(stream), None)
     if first is None or first.pts is None or container.format.name in NO_TIMESTAMPS:
-        raise InputError(f"{piece.path}: its packets have no timestamps. {WITHOUT_COPY}")
-    start, keyframe = first.pts + int((piece.start_s + TIME_TOLERANCE_S) / stream.time_base), first.pts
+        raise InputError(f"{span.path}: its packets have no timestamps. {WITHOUT_COPY}")
+    start, keyframe = first.pts + int((span.start_s + TIME_TOLERANCE_S) / stream.time_base), first.pts
     has_more = False
     for packet in packets_before(container, stream, start):
         if packet.pts is None or packet.dts is None:
@@ -354,10 +347,10 @@ def _find_span(container: Any, stream: Any, piece: Piece) -> tuple[float, float]
         if packet.dts > start:
             break
     if not has_more:
-        raise _too_short(piece)
-    end_s = float(first.pts * stream.time_base) + piece.end_s - TIME_TOLERANCE_S
+        raise _too_short(span)
+    end_s = float(first.pts * stream.time_base) + span.end_s - TIME_TOLERANCE_S
     return float(keyframe * stream.time_base), end_s
 
 
-def _too_short(piece: Piece) -> InputError:
-    return InputError(f"{piece.path}: contains no frame after {piece.start_s:.2f} s")
+def _too_short(span: FileSpan) -> InputError:
+    return InputError(f"{span.path}: contains no frame after {span.start_s:.2f} s")

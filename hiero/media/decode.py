@@ -50,13 +50,11 @@ class BrokenVideoWarning(UserWarning):
 class VideoInfo:
     """The properties that a file states."""
 
-    path: Path
     duration_s: float | None
     fps: float | None
     width: int
     height: int
     codec: str
-    num_streams: int
 
 
 @dataclass(frozen=True)
@@ -117,15 +115,7 @@ def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
         duration_s = float(video.duration * video.time_base) if video.duration else None
         if duration_s is None and reader.container.duration:
             duration_s = reader.container.duration / 1e6  # in microseconds
-        return VideoInfo(
-            Path(path),
-            duration_s,
-            _frame_rate(video),
-            width,
-            height,
-            video.codec_context.name,
-            len(reader.container.streams.video),
-        )
+        return VideoInfo(duration_s, _frame_rate(video), width, height, video.codec_context.name)
 
 
 def _frame_rate(video: Any) -> float | None:
@@ -232,8 +222,7 @@ class SegmentBuilder:
     def _picture(self, frame: DisplayedFrame) -> np.ndarray:
         """A picture of the first one's size; others are cropped to the middle or padded with black."""
         picture = frame.picture(self.sampling.short_side)
-        if self.shape is None:
-            self.shape = picture.shape[0], picture.shape[1]
+        self.shape = self.shape or (picture.shape[0], picture.shape[1])
         return crop_or_pad(picture, self.shape)
 
     def _complete(self, end_s: float | None = None) -> Segment:
@@ -250,12 +239,10 @@ def crop_or_pad(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Crop a picture (H, W, 3) to the middle, or pad it with black."""
     if picture.shape[:2] == shape:
         return picture
-    out = np.zeros((*shape, 3), dtype=np.uint8)
-    height, width = min(picture.shape[0], shape[0]), min(picture.shape[1], shape[1])
-    top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
-    y, x = (shape[0] - height) // 2, (shape[1] - width) // 2
-    out[y : y + height, x : x + width] = picture[top : top + height, left : left + width]
-    return out
+    top, left = (max(0, (size - wanted) // 2) for size, wanted in zip(picture.shape, shape, strict=False))
+    picture = picture[top : top + shape[0], left : left + shape[1]]
+    missing = [wanted - size for size, wanted in zip(picture.shape, shape, strict=False)]
+    return np.pad(picture, [*((num // 2, num - num // 2) for num in missing), (0, 0)])
 
 
 class DisplayedFrame:
@@ -287,7 +274,7 @@ def scaled_size(width: int, height: int, short_side: int | None) -> tuple[int, i
 
 @functools.cache
 def has_gpu_decoder() -> bool:
-    """Whether PyAV can decode on NVIDIA GPUs. In containers, the decoding part of the driver is often missing."""
+    """Whether PyAV can decode on NVIDIA GPUs. Containers often lack the decoding part of the driver."""
     from av.codec.hwaccel import hwdevices_available
 
     try:
@@ -321,25 +308,25 @@ class VideoReader:
         gpu: int | None = None,
         file: Any = None,
     ) -> None:
-        """With `gpu`, that NVIDIA GPU decodes, and frames stay in its memory until they are scaled."""
-        self.path, self.stream_index, self.threads, self.skip_unreferenced = path, stream, threads, skip_unreferenced
-        self.gpu, self.file = gpu, file
+        """Open the file. With `gpu`, that NVIDIA GPU decodes, and frames stay in its memory until they are scaled."""
+        self.path, self.skip_unreferenced, self.gpu = path, skip_unreferenced, gpu
         self.messages: list[str] | None = None  # if set, receives the warnings
-
-    def __enter__(self) -> VideoReader:
         self.decode_error: Any = import_av().FFmpegError
-        self.container: Any = open_container(self.path, self.gpu, self.file)
+        self.container: Any = open_container(path, gpu, file)
         try:
-            self.stream: Any = find_stream(self.container, self.path, self.stream_index)
-            self._check_size(self.stream.codec_context.width, self.stream.codec_context.height)
+            self.stream: Any = find_stream(self.container, path, stream)
+            context = self.stream.codec_context
+            self._check_size(context.width, context.height)
         except InputError:
             self.container.close()
             raise
-        if self.threads:
-            self.stream.codec_context.thread_count = self.threads
-        if self.skip_unreferenced:
-            self.stream.codec_context.skip_frame = "NONREF"
+        if threads:
+            context.thread_count = threads
+        if skip_unreferenced:
+            context.skip_frame = "NONREF"
         self.start_clock()
+
+    def __enter__(self) -> VideoReader:
         return self
 
     def start_clock(self, first_timestamp_s: float | None = None, begin_s: float = 0.0) -> None:
@@ -369,7 +356,7 @@ class VideoReader:
         """Frames in the order in which they are shown. Ends with a warning where the file is damaged."""
         num_frames, last_packet = 0, None
         try:
-            for packet in self.container.demux(self.stream) if packets is None else packets:
+            for packet in packets or self.container.demux(self.stream):
                 for frame in self._decode(packet):
                     num_frames += 1
                     if (frame.width, frame.height) != self.checked_size:  # it may change in the middle
@@ -406,8 +393,7 @@ class VideoReader:
         """
         timestamp_s = None if frame.pts is None or frame.time_base is None else float(frame.pts * frame.time_base)
         if self.first_timestamp_s is None:
-            self.first_timestamp_s = timestamp_s if timestamp_s is not None else 0.0
-            time_s = 0.0
+            self.first_timestamp_s, time_s = timestamp_s or 0.0, 0.0
         else:
             if timestamp_s is None:
                 time_s = self.last_s + self.usual_frame_s

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -194,7 +194,7 @@ class DecodingPool:
 
     def __init__(self, processes: int, gpu: int | None = None) -> None:
         self.workers = [PartWorker(gpu) for _ in range(processes)]
-        self.readers: set[SegmentBuilder] = set()  # of the videos that are being read
+        self.readers: set[SegmentBuilder] = set()  # one for each video that is being read
         self._threads = ThreadPoolExecutor(processes)
         self._idle: queue.SimpleQueue[PartWorker] = queue.SimpleQueue()
         for worker in self.workers:
@@ -202,14 +202,15 @@ class DecodingPool:
 
     def submit(self, task: PartTask, num_bytes: int) -> Future[tuple[PartReply, np.ndarray]]:
         """Queue a part for the next idle worker."""
-        return self._threads.submit(self._decode, task, num_bytes)
 
-    def _decode(self, task: PartTask, num_bytes: int) -> tuple[PartReply, np.ndarray]:
-        worker = self._idle.get()
-        try:
-            return worker.decode(task, num_bytes)
-        finally:
-            self._idle.put(worker)
+        def decode() -> tuple[PartReply, np.ndarray]:
+            worker = self._idle.get()
+            try:
+                return worker.decode(task, num_bytes)
+            finally:
+                self._idle.put(worker)
+
+        return self._threads.submit(decode)
 
     def close(self) -> None:
         """End the threads and their processes."""
@@ -268,9 +269,9 @@ class PartReply:
 
     shown: list[int]
     num_pictures: int
-    last_s: float
-    end_s: float
-    warnings: list[str]
+    last_s: float = 0.0
+    end_s: float = 0.0
+    warnings: Sequence[str] = ()
 
 
 class PartDecoder:
@@ -301,8 +302,8 @@ class PartDecoder:
         path = Path(task.path)
         if self.reader is None or self.opened != video:
             self.close()
-            reader = VideoReader(path, task.sampling.stream, 1, task.sampling.skip_unreferenced, gpu)
-            self.reader, self.opened = reader.__enter__(), video
+            self.reader = VideoReader(path, task.sampling.stream, 1, task.sampling.skip_unreferenced, gpu)
+            self.opened = video
             if gpu is not None and self.reader.stream.codec_context.codec.canonical_name not in EXACT_CODECS:
                 raise PartError("the GPU may decode this codec differently")
         if file_state(path) != task.version:
@@ -313,7 +314,7 @@ class PartDecoder:
     def close(self) -> None:
         """Close the file that is open."""
         if self.reader is not None:
-            self.reader.__exit__()
+            self.reader.container.close()
         self.reader = None
 
     def _decode(self, task: PartTask, reader: VideoReader, memory: np.ndarray) -> PartReply:
@@ -337,7 +338,7 @@ class PartDecoder:
             if task.end is not None and frame.pts >= task.end:
                 if frame.pts != task.end or messages:
                     raise PartError(messages[0] if messages else "the next part does not follow")
-                return PartReply(pictures.shown, pictures.num, 0.0, 0.0, [])
+                return PartReply(pictures.shown, pictures.num)
             current, num_frames = self._display(frame, task, reader), num_frames + 1
         if task.end is not None or current is None or num_frames < MIN_LAST_FRAMES:
             raise PartError("it ends early")
@@ -429,7 +430,12 @@ class PartWorker:
         memory = os.memfd_create("hiero-pictures")
         try:
             os.ftruncate(memory, num_bytes)
-            reply = self._ask(task, f"/proc/{os.getpid()}/fd/{memory}")
+            process = self._start()
+            pickle.dump((task, f"/proc/{os.getpid()}/fd/{memory}"), process.stdin)
+            process.stdin.flush()
+            reply: PartReply | PartError = pickle.load(process.stdout)
+            if isinstance(reply, PartError):
+                raise reply
             mapped = mmap.mmap(memory, num_bytes)  # freed with the last picture
         except PartError:
             raise
@@ -440,15 +446,6 @@ class PartWorker:
             os.close(memory)
         pixels = np.frombuffer(mapped, np.uint8, reply.num_pictures * task.picture_bytes)
         return reply, pixels.reshape(reply.num_pictures, *task.shape, 3)
-
-    def _ask(self, task: PartTask, memory_path: str) -> PartReply:
-        process = self._start()
-        pickle.dump((task, memory_path), process.stdin)
-        process.stdin.flush()
-        reply: PartReply | PartError = pickle.load(process.stdout)
-        if isinstance(reply, PartError):
-            raise reply
-        return reply
 
     def _start(self) -> Any:
         """The process, restarted if it has died."""

@@ -31,17 +31,14 @@ VIDEO_SUFFIXES = (
     *(".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".gif"),
 )
 GOPRO_PROXY = "GL"  # a small copy of a chapter with the same numbers
+NEON = "Neon (Scene Camera|Sensor Module)"
 MAX_NAMED = 3  # chapters of a recording that are listed by name
 # Camera, number of the first chapter if it is fixed, and pattern of a name; the groups but `number` name the recording.
 CAMERAS = (
     ("GoPro", 1, r"(?i)(?P<kind>G[HXSL])(?P<number>\d\d)(?P<recording>\d{4})"),
     ("GoPro", 0, r"(?i)(?:GOPR|GP(?P<number>\d\d))(?P<recording>\d{4})"),
     ("Insta360", None, r"(?i)VID_(?P<start>\d{8}_\d{6})_(?P<lens>\d\d)_(?P<number>\d{3})"),
-    (
-        "Pupil Labs",
-        1,
-        r"(?P<camera>(PI (left|right|world)|Neon (Scene Camera|Sensor Module)) v\d+) ps(?P<number>\d{1,3})",
-    ),
+    ("Pupil Labs", 1, rf"(?P<camera>(PI (left|right|world)|{NEON}) v\d+) ps(?P<number>\d{{1,3}})"),
 )
 
 
@@ -176,8 +173,8 @@ def join_chapters(
         if len(chapters) == 1:
             out.update(chapters)
         elif have_one_format(joined):
-            one = f"one {recording.camera} recording"
-            log(f"{one}, read as one video (--no-join reads them separately): {recording.describe()}")
+            found = f"one {recording.camera} recording, read as one video (--no-join reads them separately)"
+            log(f"{found}: {recording.describe()}")
             out[names[recording.paths[0]]] = joined
         else:
             log(f"read separately, since size or frame rate differ (--join reads one video): {recording.describe()}")

@@ -62,6 +62,8 @@ VERSION_FIELDS = (
     *("last_modified", "mtime", "updated", "modify"),
 )
 S3_SCHEMES = ("s3", "s3a")
+HTTP_FOLDER = "folders and patterns cannot be listed over http."
+URL_CHARACTERS = "/%:=&?~+!$,;'@()*[]-._"  # in the path of an http address, beside letters and digits
 
 Result = TypeVar("Result")
 
@@ -70,6 +72,10 @@ _stats: dict[Path, tuple[float, RemoteStat]] = {}  # time and content of the ser
 
 class LostConnectionError(OSError):
     """A server could not be reached, or stopped in the middle; a retry may help."""
+
+
+class MissingError(InputError):
+    """The server has no such file."""
 
 
 class UnavailableError(InputError):
@@ -111,21 +117,14 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> list[RemoteEntry]:
     name = path.rpartition("/")[2]
     if is_http(address):
         if not is_named:
-            raise InputError(
-                f"{path}: folders and patterns cannot be listed over http. "
-                "Give the files one by one, or the bucket (s3://…)."
-            )
+            raise InputError(f"{path}: {HTTP_FOLDER} Give its files one by one, or the bucket (s3://…).")
         return [RemoteEntry(address, urllib.parse.unquote(name))]
     origin = Origin(address)
     if is_named and (path.lower().endswith(suffixes) or not _retry(origin.is_folder, path)):
         return [RemoteEntry(address, name)]
-    entries = [
-        entry
-        for entry in _retry(origin.find, path)
-        if entry.name.lower().endswith(suffixes) and not any(part.startswith(".") for part in entry.name.split("/"))
-    ]
-    for entry in entries:
-        _stats[copy_path(entry.address)] = time.monotonic(), entry.stat
+    found = [entry for entry in _retry(origin.find, path) if entry.name.lower().endswith(suffixes)]
+    entries = [entry for entry in found if "/." not in f"/{entry.name}"]  # hidden ones are left out
+    _stats.update({copy_path(entry.address): (time.monotonic(), entry.stat) for entry in entries})
     return entries
 
 
@@ -143,8 +142,7 @@ def copy_path(address: str) -> Path:
     public, chain, rest = shown.partition("::")
     folder_address, _, name = public.rpartition("/")
     if not name or (folder_address.endswith("/") and not chain):
-        http_folder = "a folder, which cannot be listed over http. Give its files one by one."
-        raise InputError(f"{shown}: is {http_folder if is_http(address) else 'not a file'}")
+        raise InputError(f"{shown}: {HTTP_FOLDER if is_http(address) else 'not a file'}")
     identity = f"{folder_address}{query_identity(address)}{chain}{rest}"
     folder = cache_folder(REMOTE) / hashlib.sha256(identity.encode()).hexdigest()[:KEY_LENGTH]
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +177,7 @@ class Origin:
             try:
                 from fsspec.core import url_to_fs
 
-                return url_to_fs(self._quoted(), **self._options())
+                return url_to_fs(_quote(self.address) if self.is_http else self.address, **self._options())
             except ImportError as error:
                 name = getattr(error, "name", None) or describe_error(error)
                 raise InputError(
@@ -189,15 +187,6 @@ class Origin:
             except ValueError as error:
                 text = f"not a kind of address that fsspec knows ({describe_error(error, self.address)})"
                 raise InputError(f"{self.public}: {text}; record a live stream to a file first") from None
-
-    def _quoted(self) -> str:
-        """The address; over http with spaces and other special characters quoted."""
-        if not self.is_http:
-            return self.address
-        scheme, _, rest = self.address.partition("#")[0].partition("://")
-        host, slash, path = rest.partition("/")
-        path = urllib.parse.quote(path, safe="/%:=&?~+!$,;'@()*[]-._")
-        return f"{scheme.lower()}://{host}{slash}{path}"
 
     def _options(self) -> dict[str, Any]:
         if self.is_http:
@@ -231,17 +220,7 @@ class Origin:
 
     def _http_stat(self) -> RemoteStat:
         """Ask for the first byte: signatures are often only for GET, and the answer shows whether ranges work."""
-        from fsspec.asyn import sync
-
-        fs, url = self.opened
-
-        async def ask() -> tuple[int, Any]:
-            session = await fs.set_session()
-            async with session.get(fs.encode_url(url), headers={"Range": "bytes=0-0"}) as response:
-                response.raise_for_status()
-                return response.status, response.headers
-
-        status, headers = sync(fs.loop, ask)
+        status, headers, _ = self._http_get(0, 1, is_read=False)
         has_ranges = status == 206
         size = headers.get("Content-Range", "").rpartition("/")[2] if has_ranges else headers.get("Content-Length", "")
         version = headers.get("ETag") or headers.get("Last-Modified") or ""
@@ -252,7 +231,10 @@ class Origin:
         fs, path = self.opened
         with self._translated():
             try:
-                data: bytes = self._http_read(start, stop) if self.is_http else fs.cat_file(path, start=start, end=stop)
+                if self.is_http:
+                    *_, data = self._http_get(start, stop)
+                else:
+                    data = fs.cat_file(path, start=start, end=stop)
             except Exception as error:
                 if getattr(error, "status", None) == RANGE_ERROR:  # the file is shorter now
                     raise RemoteChangedError from None
@@ -261,24 +243,23 @@ class Origin:
             raise LostConnectionError("the connection ended early")
         return data
 
-    def _http_read(self, start: int, stop: int) -> bytes:
-        """Read a range and no more, whatever the server sends. fsspec would hold the whole answer in memory."""
+    def _http_get(self, start: int, stop: int, is_read: bool = True) -> tuple[int, Any, bytes]:
+        """Status, headers and bytes of a range and no more: fsspec would hold all that a server sends in memory."""
         from fsspec.asyn import sync
 
         fs, url = self.opened
 
-        async def ask() -> bytes:
+        async def get() -> tuple[int, Any, bytes]:
             session = await fs.set_session()
             async with session.get(fs.encode_url(url), headers={"Range": f"bytes={start}-{stop - 1}"}) as response:
                 response.raise_for_status()
                 if response.status != 206 and start:
-                    raise LostConnectionError(
-                        "the server sent the beginning of the file in place of the requested part"
-                    )
-                return bytes(await response.content.readexactly(stop - start))
+                    raise LostConnectionError("the server sent the beginning of the file, not the requested part")
+                data = await response.content.readexactly(stop - start) if is_read else b""
+                return response.status, response.headers, data
 
-        data: bytes = sync(fs.loop, ask)
-        return data
+        answer: tuple[int, Any, bytes] = sync(fs.loop, get)
+        return answer
 
     def chunks(self, start: int, size: int | None) -> Iterator[bytes]:
         """Read a file of a known size from a position on in ranges, else the whole file in one request."""
@@ -306,20 +287,20 @@ class Origin:
         parts = first.split("/")
         num_plain = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts))
         root_address = "/".join(parts[:num_plain]).rstrip("/")
-        try:
-            with self._translated():
-                fs.invalidate_cache()
-                root = str(fs._strip_protocol(root_address)).rstrip("/")
-                entries = fs.find(path, detail=True) if num_plain == len(parts) else fs.glob(path, detail=True)
-        except MissingError:
-            return []
-        return [
-            RemoteEntry(
-                f"{root_address}{file[len(root) :]}{chain}{rest}", file[len(root) + 1 :], RemoteStat.from_info(info)
-            )
-            for file, info in sorted(entries.items())
-            if info.get("type") != "directory" and file.startswith(f"{root}/") and not file.endswith("/")
-        ]
+        with suppress(MissingError), self._translated():
+            fs.invalidate_cache()
+            root = str(fs._strip_protocol(root_address)).rstrip("/") + "/"
+            entries = fs.find(path, detail=True) if num_plain == len(parts) else fs.glob(path, detail=True)
+            names = {
+                file.removeprefix(root): info
+                for file, info in sorted(entries.items())
+                if info.get("type") != "directory" and file.startswith(root) and not file.endswith("/")
+            }
+            return [
+                RemoteEntry(f"{root_address}/{name}{chain}{rest}", name, RemoteStat.from_info(info))
+                for name, info in names.items()
+            ]
+        return []
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -353,8 +334,11 @@ class Origin:
         return "Set the credentials of its file system; see the documentation of fsspec."
 
 
-class MissingError(InputError):
-    """The server has no such file."""
+def _quote(address: str) -> str:
+    """An http address with spaces and other special characters quoted."""
+    scheme, _, rest = address.partition("#")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{host}{slash}{urllib.parse.quote(path, safe=URL_CHARACTERS)}"
 
 
 @dataclass(frozen=True)
@@ -512,22 +496,20 @@ class RemoteFile:
     def _companions(self) -> dict[Path, str | None]:
         """Copies of the files beside it and their addresses; None for those that no longer exist."""
         if is_http(self.address):
-            if self.path.suffix.lower() not in FEATURE_SUFFIXES:
-                return {}
             first, mark, query = self.address.partition("?")
-            return {self.path.with_name(f"{self.path.name}.json"): f"{first}.json{mark}{query}"}
+            sidecar = self.path.with_name(f"{self.path.name}.json")
+            return {sidecar: f"{first}.json{mark}{query}"} if self.path.suffix.lower() in FEATURE_SUFFIXES else {}
         first, chain, rest = self.address.partition("::")
         folder, _, name = first.rpartition("/")
         stem = name.rpartition(".")[0] or name
-        entries = Origin(f"{folder}/{stem}.*{chain}{rest}").find() if not has_magic(stem) else []
-        companions: dict[Path, str | None] = {
-            copy_path(entry.address): entry.address
-            for entry in entries
-            if entry.name.lower().endswith(COMPANION_SUFFIXES) and 0 < (entry.stat.size or 0) <= MAX_COMPANION_BYTES
-        }
-        for local in self.path.parent.glob(f"{glob.escape(self.path.stem)}.*"):
-            if local.suffix.lower() in COMPANION_SUFFIXES and _record_path(local).is_file():
-                companions.setdefault(local, None)
+        copies = self.path.parent.glob(f"{glob.escape(self.path.stem)}.*")
+        companions: dict[Path, str | None] = dict.fromkeys(
+            copy for copy in copies if copy.suffix.lower() in COMPANION_SUFFIXES and _record_path(copy).is_file()
+        )
+        for entry in [] if has_magic(stem) else Origin(f"{folder}/{stem}.*{chain}{rest}").find():
+            is_small = 0 < (entry.stat.size or 0) <= MAX_COMPANION_BYTES
+            if entry.name.lower().endswith(COMPANION_SUFFIXES) and is_small:
+                companions[copy_path(entry.address)] = entry.address
         return companions
 
     def _record(self) -> dict[str, Any]:

@@ -30,15 +30,15 @@ class LocalFile:
 
     @property
     def name(self) -> str:
-        """The file as results show it."""
+        """The path as results show it."""
         return str(self.path)
 
     @property
     def location(self) -> str:
-        """What another machine resolves to the same file."""
+        """The path that another machine, or a corpus (`stored_name`), resolves to the same file."""
         return str(real_path(self.path))
 
-    stored_name = location  # as a corpus stores it
+    stored_name = location
 
     def exists(self) -> bool:
         return os.path.isfile(self.path)  # noqa: PTH113 - pathlib raises an error for names that are too long

@@ -11,11 +11,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from hiero.errors import InputError
-from hiero.media.cutting import CONTAINERS, Piece, WrittenClip, write_clip
+from hiero.media.cutting import CONTAINERS, FileSpan, WrittenClip, write_clip
 from hiero.storage.cache import content_key
 from hiero.storage.files import read_json, write_text
 from hiero.types import VideoFile, format_time, split_by_file
@@ -38,15 +38,8 @@ class Clip:
     end_s: float
     label: str | None
     source: SourceFiles
+    copied: bool = False
     num_bytes: int = UNKNOWN_SIZE
-    num_copied: int = 0
-    num_encoded: int = 0
-    note: str = ""
-
-    def is_current(self, folder: Path, wanted: Clip, copy: bool) -> bool:
-        """Whether the file is complete and is what would be cut now."""
-        is_same = (self.source, self.start_s, self.end_s) == (wanted.source, wanted.start_s, wanted.end_s)
-        return is_same and (self.num_encoded == 0) == copy and self.is_unchanged(folder)
 
     def is_unchanged(self, folder: Path) -> bool:
         """Whether the file has the size that was written."""
@@ -78,7 +71,10 @@ def split_video(
     progress: Callable[[str], None] = lambda _: None,
 ) -> SplitResult:
     """Write a file for each span of a video; `copy` as in `hiero.media.cutting.write_clip`."""
-    source = _describe_source(files)
+    for file in files:
+        if not Path(file.path).is_file():
+            raise InputError(f"{file.path}: no such file")
+    source = tuple((Path(file.path).name, content_key(Path(file.path))) for file in files)
     known = _read_clips(folder)
     suffix = Path(files[0].path).suffix.lower() if copy else ENCODED_SUFFIX
     names = clip_names(spans, labels, suffix if suffix in CONTAINERS else OTHER_SUFFIX)
@@ -90,18 +86,16 @@ def split_video(
     for name, (start_s, end_s), label in zip(names, spans, labels, strict=True):
         if not end_s - start_s >= MIN_CLIP_S:
             raise InputError(f"a clip from {start_s:g} to {end_s:g} s is empty")
-        wanted = Clip(name, round(start_s, 6), round(end_s, 6), label, source)
-        if name in known and known[name].is_current(folder, wanted, copy):
-            clips[name] = known[name]
+        wanted = Clip(name, round(start_s, 6), round(end_s, 6), label, source, copy)
+        existing = known.get(name, wanted)
+        if existing == replace(wanted, num_bytes=existing.num_bytes) and existing.is_unchanged(folder):
+            clips[name] = existing
         else:
             # The list names the clip before it is written, so that after an interruption a complete
             # clip is known to be ours; its size is added afterwards.
             _write_clips(folder, {**known, **clips, name: wanted}.values())
-            written = write_clip(folder / name, cut_pieces(files, start_s, end_s, stream), title=label or "", copy=copy)
-            num_bytes = (folder / name).stat().st_size
-            clips[name] = replace(
-                wanted, num_bytes=num_bytes, num_copied=written.num_copied, num_encoded=written.num_encoded
-            )
+            write_clip(folder / name, file_spans(files, start_s, end_s, stream), title=label or "", copy=copy)
+            clips[name] = replace(wanted, num_bytes=(folder / name).stat().st_size)
             num_written += 1
             _write_clips(folder, {**known, **clips}.values())
         progress(name)
@@ -126,23 +120,19 @@ def join_moments(
 
     `starts_s` of the result says where each moment starts.
     """
-    if path.suffix.lower() not in CONTAINERS:
-        raise InputError(f"{path}: the name of a video file must end in one of {', '.join(CONTAINERS)}")
-    if not moments:
-        raise InputError("there are no moments to join")
-    cut = [cut_pieces(files, start_s, end_s, stream) for files, start_s, end_s in moments]
-    pieces = [piece for parts in cut for piece in parts]
-    if any(piece.path.resolve() == path.resolve() for piece in pieces):
+    cut = [file_spans(files, start_s, end_s, stream) for files, start_s, end_s in moments]
+    spans = list(itertools.chain.from_iterable(cut))
+    if any(span.path.resolve() == path.resolve() for span in spans):
         raise InputError(f"{path}: is one of the videos to be joined. Choose another name for the result.")
-    written = write_clip(path, pieces, copy=copy, progress=progress)
-    first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first piece of each moment
+    written = write_clip(path, spans, copy=copy, progress=progress)
+    first = [0, *itertools.accumulate(map(len, cut))][:-1]  # the first span of each moment
     return replace(written, starts_s=tuple(written.starts_s[number] for number in first))
 
 
-def cut_pieces(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[Piece]:
-    """The pieces of files that a span of a video consists of."""
+def file_spans(files: Sequence[VideoFile], start_s: float, end_s: float, stream: int = 0) -> list[FileSpan]:
+    """The spans of files that a span of a video consists of."""
     parts = split_by_file(files, start_s, end_s)
-    return [Piece(Path(file.path), begin_s, stop_s, stream) for file, begin_s, stop_s in parts]
+    return [FileSpan(Path(file.path), begin_s, stop_s, stream) for file, begin_s, stop_s in parts]
 
 
 def clip_names(spans: Sequence[tuple[float, float]], labels: Sequence[str | None], suffix: str) -> list[str]:
@@ -172,18 +162,12 @@ def safe_name(text: str) -> str:
     return text.strip(" .")
 
 
-def _describe_source(files: Sequence[VideoFile]) -> SourceFiles:
-    for file in files:
-        if not Path(file.path).is_file():
-            raise InputError(f"{file.path}: no such file")
-    return tuple((Path(file.path).name, content_key(Path(file.path))) for file in files)
-
-
 def _read_clips(folder: Path) -> dict[str, Clip]:
     """The clips of a folder by file name; empty if there is no valid list."""
     clips = {}
     try:
         for row in read_json(folder / CLIP_LIST)["clips"]:
+            row = {field.name: row[field.name] for field in fields(Clip) if field.name in row}
             clip = Clip(**row | {"source": tuple((name, *key) for name, *key in row["source"])})
             if not clip.file or clip.file != Path(clip.file).name:
                 raise ValueError("the name of a clip must not contain a folder")

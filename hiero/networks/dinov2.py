@@ -32,7 +32,6 @@ from hiero.storage.files import load_arrays, write_bytes
 from hiero.vectors import K_MEANS_ROUNDS
 
 FILE = "dinov2_vits14.onnx"
-INT8_STEM = "dinov2_vits14_int8"  # a key of the head follows
 TOKENS = "/norm/Add_1_output_0"  # value inside the ONNX network that holds all tokens, (N, 1 + 16 · 16, 384)
 SIZE = 224
 GRID = 16  # patches per side
@@ -278,7 +277,7 @@ def int8_model(folder: Path, head: Path) -> bytes:
 
     Without onnx's quantisation, the weights keep single precision and nothing is stored.
     """
-    path = folder / f"{INT8_STEM}-{content_key(head)[:12]}.onnx"
+    path = folder / f"dinov2_vits14_int8-{content_key(head)[:12]}.onnx"
     if path.is_file():
         return path.read_bytes()
     model = add_to_weights(add_output((folder / FILE).read_bytes(), TOKENS), load_additions(head))
@@ -298,7 +297,6 @@ def int8_model(folder: Path, head: Path) -> bytes:
         data = quantised.read_bytes()
     with suppress(OSError):  # no space or permission: it is quantised again next time
         write_bytes(path, data)
-        (folder / f"{INT8_STEM}.onnx").unlink(missing_ok=True)  # written by an earlier version
     return data
 
 

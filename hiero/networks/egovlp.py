@@ -12,41 +12,24 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from hiero.networks.registry import IMAGENET, centre_crop, normalise
-from hiero.networks.spacetime import SpaceTimeTransformer, load_released_tower
+from hiero.networks.spacetime import ProjectedTower, SpaceTimeTransformer, load_released_tower
 
 SIZE = 224  # pixels
 PROJECTED_SIZE = 256  # width of the space shared with text
 
 
-class EgoVLP(nn.Module):
-    """Normalised windows (B, F, 3, 224, 224) → (B, 256), or (B, 768) without the projection."""
-
-    def __init__(self, video_model: SpaceTimeTransformer, size: int | None) -> None:
-        super().__init__()
-        self.video_model = video_model
-        self.vid_proj = nn.Sequential(nn.Linear(video_model.norm.weight.shape[0], size)) if size else None
-
-    def forward(self, frames: Tensor) -> Tensor:
-        x: Tensor = self.video_model(frames)
-        return x if self.vid_proj is None else self.vid_proj(x)
+def untrained(*, num_frames: int = 16, project: bool = True) -> ProjectedTower:
+    transformer = SpaceTimeTransformer(768, 12, 16, 196, num_frames)
+    return ProjectedTower(transformer, nn.Linear(768, PROJECTED_SIZE) if project else None)
 
 
-def untrained(*, num_frames: int = 16, project: bool = True) -> EgoVLP:
-    return EgoVLP(SpaceTimeTransformer(768, 12, 16, 196, num_frames), PROJECTED_SIZE if project else None)
+def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> ProjectedTower:
+    """Load the tower with or without its projection into the space shared with text.
 
-
-def load(folder: Path, *, num_frames: int | None = None, project: bool = True) -> EgoVLP:
-    """Load the tower from the released file, or from the only file in a folder.
-
-    `num_frames` is the length of a window (by default that of training). `project` adds the
-    projection into the space shared with text.
+    `num_frames` is the length of a window (by default that of training).
     """
-
-    def make(tower: SpaceTimeTransformer, state: dict[str, Tensor]) -> EgoVLP:
-        return EgoVLP(tower, len(state["vid_proj.0.weight"]) if project else None)
-
-    prefixes = ("video_model.", "vid_proj.") if project else ("video_model.",)
-    return load_released_tower(folder, make, prefixes, num_frames, "zeros", "EgoVLP's visual tower")
+    projection = "vid_proj.0" if project else None
+    return load_released_tower(folder, "video_model.", projection, num_frames, "zeros", "EgoVLP's visual tower")
 
 
 def prepare(frames: Tensor) -> Tensor:

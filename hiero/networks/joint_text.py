@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hiero.networks.minilm import MINILM_KEY, MiniLM, device_for, gelu, load_minilm
-from hiero.networks.vector_cache import TextCache, text_digest
+from hiero.networks.vector_cache import TextCache, encode_unknown, read_vectors
 from hiero.storage.cache import content_key
 from hiero.storage.files import ASSETS, load_arrays
 from hiero.vectors import unit_vectors
@@ -55,12 +55,10 @@ def _encode_one(text: str, head: str) -> np.ndarray:
 
 
 def _encode(texts: Sequence[str], head: str) -> np.ndarray:
-    shipped = shipped_labels(head)
-    others = [text for text in texts if text_digest(text) not in shipped]
-    encoded = TextCache(joint_key(head)).encode(others, partial(encode_new_texts, head=head))
-    new = dict(zip(others, encoded, strict=True))
-    rows = [new[text] if text in new else shipped[text_digest(text)] for text in texts]
-    return unit_vectors(np.stack(rows).astype(np.float32).reshape(len(texts), 2, JOINT_SIZE))
+    def encode(missing: list[str]) -> np.ndarray:
+        return TextCache(joint_key(head)).encode(missing, partial(encode_new_texts, head=head))
+
+    return unit_vectors(encode_unknown(texts, shipped_labels(head), encode).reshape(len(texts), 2, JOINT_SIZE))
 
 
 def encode_new_texts(texts: Sequence[str], head: str) -> np.ndarray:
@@ -86,6 +84,4 @@ def _load_network(device: Any, head: str) -> MiniLM:
 @cache
 def shipped_labels(head: str) -> dict[bytes, np.ndarray]:
     """Vectors of the bundled labels, by the digests of their texts. Written by: python -m benchmarks.words labels."""
-    arrays = load_arrays(HEAD_FILES[head], "labels.")
-    pairs = zip(arrays["labels.digests"], arrays["labels.vectors"], strict=True)
-    return {digest.tobytes(): vector for digest, vector in pairs}
+    return read_vectors(HEAD_FILES[head], "labels.")

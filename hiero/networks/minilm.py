@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.networks.vector_cache import TextCache, text_digest
+from hiero.networks.vector_cache import TextCache, encode_unknown, read_vectors
 from hiero.storage import weights
 from hiero.storage.files import ASSETS, load_arrays
 
@@ -160,23 +160,18 @@ def load_minilm(device: Any = None) -> MiniLM:
 
 
 def encode_minilm(texts: Sequence[str]) -> np.ndarray:
-    """Cached vectors of texts, (n, 384)."""
-    return TextCache(MINILM_KEY).encode(texts, _encode_new).astype(np.float32)
+    """Cached vectors of texts, (n, 384). Those of the bundled labels come with the package."""
 
+    def encode(missing: list[str]) -> np.ndarray:
+        return encode_unknown(missing, shipped_vectors(), compute_minilm)
 
-def _encode_new(texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts that are not cached. Those of the bundled labels come with the package."""
-    shipped = shipped_vectors()
-    others = [text for text in texts if text_digest(text) not in shipped]
-    new = dict(zip(others, compute_minilm(others) if others else (), strict=True))
-    return np.stack([new[text] if text in new else shipped[text_digest(text)].astype(np.float32) for text in texts])
+    return TextCache(MINILM_KEY).encode(texts, encode).astype(np.float32)
 
 
 @cache
 def shipped_vectors() -> dict[bytes, np.ndarray]:
     """Vectors of the bundled labels, by the digests of their texts."""
-    arrays = load_arrays(LABEL_VECTORS)
-    return {digest.tobytes(): vector for digest, vector in zip(arrays["digests"], arrays["vectors"], strict=True)}
+    return read_vectors(LABEL_VECTORS)
 
 
 def _attend(query: Any, key: Any, value: Any, mask_scores: Any) -> Any:

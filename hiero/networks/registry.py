@@ -51,46 +51,32 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard dev
 
 @dataclass(frozen=True)
 class Backbone:
-    """Description of a backbone, which does not import its network or torch."""
+    """Description of a backbone, which imports neither its network nor torch."""
 
     name: str
-    """The name that users type, as `hiero models` lists it."""
+    """The name that users type."""
     description: str
     """A description of one line."""
     width: int
     """The number of features of a row."""
     module: str
-    """The module that holds the network. It has the functions `load`, `prepare` and `untrained`
-    that are described at the top of this file.
-    """
+    """The module with the functions that are described at the top of this file."""
     per_frame: bool
-    """Whether the network takes single frames, a few of each segment. Otherwise it takes all frames
-    of a window.
-    """
+    """Whether the network takes single frames, a few of each segment, and not windows."""
     allows_half: bool
-    """Whether half precision may be used on a CPU that is faster with it. On a GPU every backbone
-    may use it.
-    """
+    """Whether half precision may be used on a CPU too, if that is faster."""
     scores: bool = True
-    """Whether the features are logits of classes. The probabilities of several frames are then
-    averaged instead of the vectors.
-    """
+    """Whether the features are logits of classes, which are averaged as probabilities."""
     short_side: int = 260
-    """The shorter side that frames are decoded to, in pixels. Networks that read a video together
-    take at most 260.
-    """
+    """The shorter side of decoded frames in pixels; at most 260 for networks that read a video together."""
     frames_per_segment: int = 2
-    """The number of frames of a segment that a backbone for single frames sees. Their features are
-    averaged.
-    """
+    """With `per_frame`, the number of frames of a segment. Their features are averaged."""
     num_frames: int = 0
-    """The number of frames of a window of one segment, for a tower that reads a video alone. With 0
-    the backbone reads windows of two segments together with others.
+    """The number of frames of a window of one segment, for a network that reads a video alone. With 0,
+    it reads windows of two segments together with other networks.
     """
     has_text: bool = False
-    """Whether texts can be compared with the features: the checkpoint holds a text tower for the
-    same space, as those of EgoVLP and LaViLa do.
-    """
+    """Whether the checkpoint holds a text tower for the space of the features."""
     weights: str = ""
     """The name of the weights in `assets/weights.toml`, if it differs from the name of the backbone."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -98,9 +84,7 @@ class Backbone:
     needs_weights: bool = True
     """Whether hiero downloads its weights. Otherwise `load` finds its own and gets an empty path."""
     version: int = 1
-    """The version of what the network computes. Increase it when the features change, so that cached
-    ones are extracted again.
-    """
+    """Increase it when the features change, so that cached ones are extracted again."""
 
     def __post_init__(self) -> None:
         if self.per_frame and self.num_frames:
@@ -118,24 +102,20 @@ class Backbone:
         return self.weights or self.name
 
     @property
-    def builtin(self) -> bool:
-        """Whether the backbone is part of hiero."""
-        return self.module.startswith("hiero.")
+    def _module(self) -> Any:
+        return import_module(self.module)
 
     def prepare(self, frames: Tensor) -> Tensor:
         """Convert frames (N, H, W, 3) uint8 to the input of the network."""
-        prepared: Tensor = import_module(self.module).prepare(frames)
-        return prepared
+        return self._module.prepare(frames)
 
     def load(self, folder: Path, num_frames: int | None = None) -> nn.Module:
         """Load the network with the weights in a folder, optionally for windows of `num_frames`."""
-        network: nn.Module = import_module(self.module).load(folder, **self._options(num_frames))
-        return network
+        return self._module.load(folder, **self._options(num_frames))
 
     def untrained(self, num_frames: int | None = None) -> nn.Module:
         """The network with random weights, to measure its speed."""
-        network: nn.Module = import_module(self.module).untrained(**self._options(num_frames))
-        return network.eval()
+        return self._module.untrained(**self._options(num_frames)).eval()
 
     def _options(self, num_frames: int | None) -> dict[str, Any]:
         frames = {"num_frames": num_frames or self.num_frames} if self.module in EMBEDDED_FRAMES else {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from hiero.errors import InputError
 from hiero.networks.video_kernels import add_norm, divided_attention, quick_gelu
 from hiero.storage.checkpoints import find_checkpoint, load_strict, read_state_dict, select_prefix
 
-Network = TypeVar("Network", bound=nn.Module)
 Filling = Literal["zeros", "interpolate"]
 """How a release extends temporal embeddings to more frames: by zeros at the end or by interpolation."""
 HEAD_SIZE = 64
@@ -131,27 +130,42 @@ class SpaceTimeTransformer(nn.Module):
         return self.norm(x[:, 0])
 
 
-def load_released_tower(
-    folder: Path,
-    make: Callable[[SpaceTimeTransformer, dict[str, Tensor]], Network],
-    prefixes: tuple[str, ...],
-    num_frames: int | None,
-    filling: Filling,
-    name: str,
-) -> Network:
-    """Build a network around a transformer and load the weights of a released file.
+class ProjectedTower(nn.Module):
+    """Normalised windows (B, F, 3, S, S) → class tokens (B, D), projected to (B, size) if there is a projection."""
 
-    `prefixes` are those of the transformer's weights and, if it is used, of the projection.
+    def __init__(self, transformer: SpaceTimeTransformer, projection: nn.Linear | None) -> None:
+        super().__init__()
+        self.transformer, self.projection = transformer, projection
+
+    def forward(self, frames: Tensor) -> Tensor:
+        x: Tensor = self.transformer(frames)
+        return x if self.projection is None else self.projection(x)
+
+
+def load_released_tower(
+    folder: Path, prefix: str, projection: str | None, num_frames: int | None, filling: Filling, name: str
+) -> ProjectedTower:
+    """Load a tower from a released file, or from the only file in a folder.
+
+    `prefix` begins the names of the transformer's weights. `projection` is the name of a linear layer
+    or of a matrix (D, size).
     """
     path = find_checkpoint(folder)
     released = read_state_dict(path)
 
-    def build() -> tuple[Network, dict[str, Tensor]]:
-        tower, state = build_space_time(select_prefix(released, prefixes[0]), num_frames, filling)
-        state = {f"{prefixes[0]}{key}": value for key, value in state.items()}
-        state |= {key: value for key, value in released.items() if key.startswith(prefixes[1:])}
+    def build() -> tuple[ProjectedTower, dict[str, Tensor]]:
+        transformer, state = build_space_time(select_prefix(released, prefix), num_frames, filling)
+        state = {f"transformer.{key}": value for key, value in state.items()}
+        if projection is None:
+            return ProjectedTower(transformer, None), state
+        if projection in released:
+            layer = {"weight": released[projection].mT}
+        else:
+            layer = {key: released[f"{projection}.{key}"] for key in ("weight", "bias")}
+        size, width = layer["weight"].shape
         with torch.device("meta"):
-            return make(tower, released), state
+            linear = nn.Linear(width, size, bias="bias" in layer)
+        return ProjectedTower(transformer, linear), state | {f"projection.{key}": x for key, x in layer.items()}
 
     return load_strict(build, path, name)
 

@@ -218,25 +218,23 @@ def locate_encoder(name: str) -> EncoderFiles:
 
 
 def _load_encoder(source: EncoderFiles) -> TextEncoder:
-    folder = source.files
-    tokenizer = None
+    kind, folder, tower_file = source.kind, source.files, source.files / TOWER_FILE
     if folder.is_file():
-        tower = build_tower(source.kind, select_text_tower(read_state_dict(folder), folder), None, folder)
-    elif (folder / TOWER_FILE).is_file():
+        tower = build_tower(kind, select_text_tower(read_state_dict(folder), folder), None, folder)
+        return TextEncoder(kind, tower, _tokenizer(kind), source.name)
+    if tower_file.is_file():
         num_heads = (_read_settings(folder).get("text_encoder") or {}).get("heads")
-        tower = build_tower(source.kind, load_tensors(folder / TOWER_FILE), num_heads, folder)
-        tokenizer = _read_tokenizer(folder / TOWER_FILE)
-    else:
-        return _load_transformers_folder(source)
-    return TextEncoder(source.kind, tower, tokenizer or _tokenizer(source.kind), source.name)
+        tower = build_tower(kind, load_tensors(tower_file), num_heads, folder)
+        return TextEncoder(kind, tower, _read_tokenizer(tower_file, kind), source.name)
+    return _load_transformers_folder(source)
 
 
-def _read_tokenizer(tower_file: Path) -> Any:
-    """The tokenizer that was saved with a tower; None if it is that of its kind."""
+def _read_tokenizer(tower_file: Path, kind: TowerKind) -> Any:
+    """The tokenizer that was saved with a tower, by default that of its kind."""
     from tokenizers import Tokenizer
 
     if (description := load_metadata(tower_file).get(TOKENIZER_KEY)) is None:
-        return None
+        return _tokenizer(kind)
     try:
         return Tokenizer.from_str(description)
     except Exception as error:  # tokenizers raises nothing more specific

@@ -13,14 +13,14 @@ import hashlib
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from hiero.storage.files import home
+from hiero.storage.files import home, load_arrays
 
 CHUNK = 2**15  # texts encoded between two writes
 DIGEST_SIZE = 16  # bytes of a text's SHA-256
@@ -92,14 +92,13 @@ class TextCache:
                         out[digest] = np.frombuffer(data, np.float16)
             return out
 
-        nothing: dict[bytes, np.ndarray] = {}
-        vectors = self._use(select, nothing)
+        vectors: dict[bytes, np.ndarray] = self._use(select, {})
         return vectors if len({len(vector) for vector in vectors.values()}) == 1 else {}
 
     def _save(self, vectors: dict[bytes, np.ndarray]) -> None:
         """Save vectors. If that fails, they are encoded again the next time."""
-        data = {digest: vector.tobytes() for digest, vector in vectors.items()}
-        rows = [(digest, zlib.crc32(digest + vector), vector) for digest, vector in data.items()]
+        data = [(digest, vector.tobytes()) for digest, vector in vectors.items()]
+        rows = [(digest, zlib.crc32(digest + vector), vector) for digest, vector in data]
 
         def insert(database: sqlite3.Connection) -> None:
             database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
@@ -131,3 +130,19 @@ class TextCache:
 def text_digest(text: str) -> bytes:
     """The cache's key of a text."""
     return hashlib.sha256(text.encode()).digest()[:DIGEST_SIZE]
+
+
+def read_vectors(file: Path, prefix: str = "") -> dict[bytes, np.ndarray]:
+    """The vectors in a file by the digests of their texts."""
+    arrays = load_arrays(file, prefix)
+    pairs = zip(arrays[f"{prefix}digests"], arrays[f"{prefix}vectors"], strict=True)
+    return {digest.tobytes(): vector for digest, vector in pairs}
+
+
+def encode_unknown(
+    texts: Sequence[str], known: Mapping[bytes, np.ndarray], encode: Callable[[list[str]], np.ndarray]
+) -> np.ndarray:
+    """Vectors of texts (n, D) in single precision: those of `known` by their digests, the others encoded."""
+    others = [text for text in texts if text_digest(text) not in known]
+    new = dict(zip(others, encode(others) if others else (), strict=True))
+    return np.stack([new[text] if text in new else known[text_digest(text)] for text in texts]).astype(np.float32)

@@ -76,18 +76,14 @@ class WindowPartition:
     After a shift, a window may hold tokens from two ends of the grid, which must not attend to each other.
     """
 
-    order: Tensor
-    """Tokens of the padded grid, window by window, (W·N)."""
-    inverse: Tensor
-    """Position of each token of the unpadded grid in `order`, (L)."""
+    order: Tensor  # tokens of the padded grid, window by window, (W·N)
+    inverse: Tensor  # position of each token of the unpadded grid in `order`, (L)
     num_windows: int
-    """W."""
+    # Windows [start, end) with the same mask (N, N), True for pairs that must not see each other, or None.
     groups: list[tuple[int, int, Tensor | None]]
-    """Windows [start, end) with the same mask (N, N), True for pairs that must not see each other, or None."""
+    # Region of each token, (W·N): tokens of different regions must not see each other. None without a shift.
     regions: Tensor | None
-    """Region of each token, (W·N): tokens of different regions must not see each other. None without a shift."""
-    unpadded: bool
-    """Whether the windows divide the grid."""
+    unpadded: bool  # whether the windows divide the grid
 
     @functools.lru_cache(2)  # noqa: B019  (partitions are cached too)
     def tiled(self, tile: int) -> tuple[Tensor, Tensor | None, int]:
@@ -123,8 +119,7 @@ def partition_windows(size: GridShape, window: GridShape, shift: GridShape, devi
         groups.append((start, start + len(indices), mask.to(device) if bool(mask.any()) else None))
     sequence = [index for indices in by_mask.values() for index in indices]
     order = tokens[sequence].flatten()
-    inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    inverse = inverse.view(padded)[: size[0], : size[1], : size[2]].flatten()
+    inverse = order.argsort().view(padded)[: size[0], : size[1], : size[2]].flatten()
     token_regions = regions[sequence].flatten().int().to(device) if any(shift) else None
     return WindowPartition(
         order.int().to(device), inverse.to(device), len(tokens), groups, token_regions, size == padded

@@ -230,9 +230,9 @@ def test_the_slider_cuts_again(tea):
         assert tea.locator("#k-now").text_content() == str(k)
 
 
-def test_other_models_and_the_truth_are_extra_rows(tea):
+def test_the_truth_is_an_extra_row(tea):
     names = tea.locator("#timeline .gutter-name.extra").all_text_contents()
-    assert names == ["Annotated", "model"]
+    assert names == ["Annotated"]
     row, track = tea.locator("#timeline .gutter-name.extra").first.bounding_box(), tea.locator("#timeline .track")
     tea.mouse.click(track.bounding_box()["x"] + track.bounding_box()["width"] * 14 / 30, row["y"] + 10)
     wait_time(tea, 11.8, 12.5)  # where the third annotated step starts

@@ -18,7 +18,7 @@ from hiero.cli import app, main
 from hiero.cli.corpus import parse_moment
 from hiero.corpus import indexing as index_module
 from hiero.corpus import table as table_module
-from hiero.corpus.corpus import Corpus, Hit, IndexedVideo, IndexSettings, add_video, corpus_model
+from hiero.corpus.corpus import Corpus, Hit, IndexSettings, add_video, corpus_model
 from hiero.corpus.indexing import index_files
 from hiero.corpus.searching import StepQuery, search_steps, suppress_overlaps
 from hiero.corpus.table import CorpusTables
@@ -58,13 +58,8 @@ def engine():
 def corpus(tmp_path, engine):
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
-        add_video(
-            corpus,
-            engine,
-            session(tmp_path / f"{name}.npy", order, seed=seed),
-            engine.read,
-            IndexSettings([2, len(order)]),
-        )
+        path = session(tmp_path / f"{name}.npy", order, seed=seed)
+        add_video(corpus, engine, path, engine.read, IndexSettings([2, len(order)]))
     return corpus
 
 
@@ -81,14 +76,11 @@ def test_against_every_step_by_hand(corpus):
     """The same order as cosines that are written out."""
     table = corpus.table.to_arrow().to_pylist()
     query = np.random.default_rng(5).normal(size=32)
-    rows = [row for row in table if row["level"] == 1]
-    scores = {
-        (row["video"], row["step"]): float(
-            np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query)
-        )
-        for row in rows
-    }
-    hits = corpus.search(query, len(rows), level=1)
+    scores = {}
+    for row in (row for row in table if row["level"] == 1):
+        cosine = np.dot(row["vector"], query) / np.linalg.norm(row["vector"]) / np.linalg.norm(query)
+        scores[row["video"], row["step"]] = float(cosine)
+    hits = corpus.search(query, len(scores), level=1)
     assert [(hit.video, hit.step) for hit in hits] == sorted(scores, key=lambda key: -scores[key])
     expected = probability_of(sorted(scores.values(), reverse=True))
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-3)
@@ -100,17 +92,6 @@ def test_the_length_of_a_texts_vector_counts(corpus):
     query = StepQuery(1, by_text=True)
     half, one = (logit(search_steps(corpus.tables, query, length * vector)[0].probability) for length in (0.5, 1.0))
     assert one - calibration.ANSWER[-1] == pytest.approx(2 * (half - calibration.ANSWER[-1]), abs=1e-5)
-
-
-def test_the_same_step_elsewhere(corpus):
-    step, hits = corpus.like("a", 45.0)
-    assert (step.video, round(step.start_s), round(step.end_s)) == ("a", 30, 60)
-    assert (hits[0].video, round(hits[0].start_s)) == ("b", 30)
-    assert "a" not in {hit.video for hit in hits}
-    with pytest.raises(InputError, match="no step of level 1 at 999 s"):
-        corpus.like("a", 999.0)
-    with pytest.raises(InputError, match="has no video z"):
-        corpus.like("z", 1.0)
 
 
 def test_unchanged_videos_are_skipped_and_changed_ones_replaced(corpus, engine, tmp_path):
@@ -139,10 +120,9 @@ def test_removing_and_checking(corpus, tmp_path):
     corpus.remove(["it's"])
     assert [record.video for record in corpus.videos()] == ["a", "b"]
     assert len(corpus) < before
-    with pytest.raises(InputError, match="name the videos to remove"):
-        corpus.remove([])
-    with pytest.raises(InputError, match="has no video c"):
-        corpus.remove(["c"])
+    for names in ([], ["c"]):
+        with pytest.raises(InputError, match="video"):
+            corpus.remove(names)
     assert corpus.check() == []
     (tmp_path / "a.npy").unlink()
     session(tmp_path / "b.npy", [1], seed=4)
@@ -230,8 +210,9 @@ def test_repeated_and_missing_rows_are_found_and_indexed_again(corpus, engine, t
     corpus.table.add(before.filter([name == "a" for name in before["video"].to_pylist()]))
     corpus.table.delete(f"video = 'b' AND {lost}")
     assert [problem.partition(":")[0] for problem in corpus.check()] == ["a", "b"]
-    for name in ("a", "b"):
-        add_video(corpus, engine, tmp_path / f"{name}.npy", engine.read, IndexSettings([2, 4], again=True))
+    files = {name: tmp_path / f"{name}.npy" for name in ("a", "b", "it's")}
+    result = index_files(corpus, engine, files, engine.read)
+    assert (result.num_added, result.num_unchanged) == (2, 1)
     assert corpus.check() == []
     assert corpus.num_videos == 3
 
@@ -260,17 +241,6 @@ def test_files_are_put_together_while_repetitions_are_dropped(corpus):
     assert corpus.check() == []
 
 
-def test_indexing_again_repairs_too(corpus, engine, tmp_path):
-    everything = corpus.table.to_arrow()
-    corpus.table.add(everything.filter([name == "a" for name in everything["video"].to_pylist()]))
-    corpus.table.delete("video = 'b' AND level = 1 AND start_s > 0")
-    files = {name: tmp_path / f"{name}.npy" for name in ("a", "b", "it's")}
-    result = index_files(corpus, engine, files, engine.read)
-    assert (result.num_added, result.num_unchanged) == (2, 1)
-    assert corpus.check() == []
-    assert corpus.num_videos == 3
-
-
 def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
     monkeypatch.setattr(table_module.time, "sleep", lambda _: None)
     original, failed = CorpusTables.replace, []
@@ -288,23 +258,6 @@ def test_a_conflict_is_tried_again(corpus, engine, tmp_path, monkeypatch):
     monkeypatch.setattr(CorpusTables, "replace", lambda *_: (_ for _ in ()).throw(RuntimeError("another error")))
     with pytest.raises(RuntimeError, match="another error"):
         add_video(corpus, engine, session(tmp_path / "e.npy", [1]), engine.read)
-
-
-def test_tidying_up_is_tried_again_too(corpus, engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(table_module.time, "sleep", lambda _: None)
-    monkeypatch.setattr(table_module, "MIN_FILES", 1)
-    original, failed = CorpusTables._optimize, []
-
-    def conflict_once(self, is_locked):
-        if not failed:
-            failed.append(is_locked)
-            raise OSError("Commit conflict for version 7")
-        original(self, is_locked)
-
-    monkeypatch.setattr(CorpusTables, "_optimize", conflict_once)
-    add_video(corpus, engine, session(tmp_path / "d.npy", [1]), engine.read)
-    assert failed
-    assert corpus.table.stats()["fragment_stats"]["num_fragments"] == 1
 
 
 def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, capsys):
@@ -330,6 +283,7 @@ def test_a_full_disk_is_one_clear_line(corpus, engine, tmp_path, monkeypatch, ca
     assert corpus.check() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit_bytes", [0, 1000])
 def test_files_that_may_not_grow(limit_bytes, tmp_path):
     """As under a quota: one clear line, wherever in a new corpus it happens."""
@@ -351,21 +305,15 @@ def test_a_disk_that_fails_is_one_clear_line(corpus):
 
 
 def test_many_videos_share_a_commit(tmp_path, engine, monkeypatch):
-    """Neither commits nor queries grow with the number of videos."""
     monkeypatch.setattr(index_module, "MAX_WAIT_S", 60.0)
     corpus = Corpus(str(tmp_path / "c"), create=True)
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i % 8], seed=i) for i in range(30)}
-    queries = []
-    original = table_module.query_rows
-    monkeypatch.setattr(
-        table_module, "query_rows", lambda *args, **kwargs: queries.append(args) or original(*args, **kwargs)
-    )
     assert index_files(corpus, engine, files, engine.read, IndexSettings([2])).num_added == 30
     assert corpus.table.version <= 3
-    assert len(queries) < 10
     assert corpus.num_videos == 30
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_continued(tmp_path, engine):
     """What was not committed is indexed by the next run; no video is half there."""
     files = {f"v{i}": session(tmp_path / f"v{i}.npy", [i, i + 1], seed=i) for i in range(6)}
@@ -434,15 +382,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_indexed(corpus, engine, tmp
     assert corpus.check() == []
 
 
-def test_steps_of_an_earlier_content_are_not_stored_under_the_new_one(corpus, engine, tmp_path):
-    path = session(tmp_path / "d.npy", [1, 2])
-    video = engine.read(path)
-    session(path, [3, 4, 5], seed=5)
-    with pytest.raises(InputError, match=r"d\.npy"):
-        add_video(corpus, engine, path, lambda _: video)
-    assert corpus.lookup(["d"]) == {}
-
-
 def test_a_pruned_version_is_read_again():
     answers = iter([RuntimeError("lance error: Not found: data/1.lance"), 7])
 
@@ -457,27 +396,24 @@ def test_a_pruned_version_is_read_again():
 
 def test_another_model_has_another_space(corpus, engine, tmp_path):
     other = SimpleNamespace(key="other", name="other")
-    with pytest.raises(InputError, match="indexed with the model raw, not other"):
+    with pytest.raises(InputError, match="model raw"):
         corpus.check_model(other)
-    with pytest.raises(InputError, match="its vectors have 32 numbers, the query has 5"):
+    with pytest.raises(InputError, match="vectors have 32"):
         corpus.search(np.ones(5))
 
 
-def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
-    """Never mixed with the new one; all or nothing; a video that is gone is not lost without a word."""
+def test_a_corpus_of_another_version_of_the_model_is_indexed_again_as_a_whole(corpus, engine, tmp_path):
     newer = load("raw")
     newer.__dict__["key"] = "raw-2"
     before = [(record.video, record.levels) for record in corpus.videos()]
-    with pytest.raises(InputError, match="indexed with another version of raw; run: hiero index --to"):
+    with pytest.raises(InputError, match="another version of raw"):
         corpus.check_model(newer)
     (tmp_path / "b.npy").rename(tmp_path / "elsewhere")
-    with pytest.raises(
-        InputError, match=r"b.npy is missing; restore it, or remove the video with: hiero corpus remove"
-    ):
+    with pytest.raises(InputError, match=r"b\.npy is missing"):
         corpus.renew(newer, newer.read)
     assert {record.model_key for record in corpus.videos()} == {engine.key}
     (tmp_path / "elsewhere").rename(tmp_path / "b.npy")
-    with pytest.warns(UserWarning, match="another version of raw; indexing its 3 videos again"):
+    with pytest.warns(UserWarning, match="another version of raw"):
         result = index_files(corpus, newer, {"d": session(tmp_path / "d.npy", [1, 2])}, newer.read)
     assert result.num_added == 1
     assert [(record.video, record.levels) for record in corpus.videos() if record.video != "d"] == before
@@ -486,24 +422,19 @@ def test_a_corpus_of_another_version_is_made_anew(corpus, engine, tmp_path):
 
 
 def test_not_a_corpus(tmp_path):
-    with pytest.raises(InputError, match="no such corpus; create one with: hiero index"):
-        Corpus(str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="not a corpus"):
-        Corpus(str(tmp_path / "empty"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is a file"):
-        Corpus(str(tmp_path / "file"), create=True)
+    for name, create in (("none", False), ("empty", False), ("file", True)):
+        with pytest.raises(InputError, match=name):
+            Corpus(str(tmp_path / name), create=create)
 
 
 def test_a_moment_is_shown_once():
     hit = Hit("v", 0, "0.0", 0, 10, 0, None, 0.9)
-    others = [
-        replace(hit, level=1, step="1.0", end_s=8.0, probability=0.8),
-        replace(hit, level=1, step="1.1", start_s=8.0, probability=0.7),
-    ]
+    first, second = replace(hit, level=1, step="1.0", end_s=4.0), replace(hit, level=1, step="1.1", start_s=4.0)
     elsewhere = replace(hit, video="w", probability=0.5)
-    assert suppress_overlaps([hit, *others, elsewhere], 10) == [hit, elsewhere]
+    assert suppress_overlaps([hit, first, second, elsewhere], 10) == [hit, elsewhere]
+    assert suppress_overlaps([first, hit, second], 10) == [first, second]
 
 
 def test_the_index_finds_what_exact_search_finds(tmp_path, monkeypatch):
@@ -547,10 +478,9 @@ def test_the_commands(tmp_path, capsys):
     assert "1 removed, 1 video left" in capsys.readouterr().out
     app(["corpus", "check", folder], result_action="return_value")
     assert "0 problems" in capsys.readouterr().out
-    with pytest.raises(InputError, match="name what to look for"):
-        app(["search", folder], result_action="return_value")
-    with pytest.raises(InputError, match="cannot be compared with texts"):
-        app(["search", folder, "cut", "--model", "raw"], result_action="return_value")
+    for words in ([], ["cut", "--model", "raw"]):
+        with pytest.raises(InputError):
+            app(["search", folder, *words], result_action="return_value")
 
 
 def test_moments():
@@ -571,18 +501,13 @@ def test_files_that_are_one_video(tmp_path, engine):
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
     record, is_new = add_video(corpus, engine, paths, engine.read, IndexSettings([3]))
     assert (record.video, is_new) == ("GX010001", True)
-    assert [(file.path, file.start_s, file.duration_s) for file in record.files] == [
-        (str(paths[0]), 0, 40),
-        (str(paths[1]), 40, 50),
-    ]
-    assert corpus.find("GX010001") == record
+    files = [(file.path, file.start_s, file.duration_s) for file in record.files]
+    assert files == [(str(paths[0]), 0, 40), (str(paths[1]), 40, 50)]
     assert corpus.find("GX010001").source.paths == tuple(paths)
     assert add_video(corpus, engine, paths, engine.read) == (record, False)
-    # The steps are those of the whole video.
     add_video(corpus, engine, tmp_path / "whole.npy", engine.read, IndexSettings([3]))
-    assert [(s.start_s, s.end_s) for s in corpus.steps("GX010001")] == [
-        (s.start_s, s.end_s) for s in corpus.steps("whole")
-    ]
+    joined, whole = ([(s.start_s, s.end_s) for s in corpus.steps(name)] for name in ("GX010001", "whole"))
+    assert joined == whole
     assert corpus.check() == []
     corpus.table.delete("video = 'GX010001' AND step = '0.1'")
     add_video(corpus, engine, paths, engine.read, IndexSettings([3], again=True))
@@ -595,13 +520,6 @@ def test_files_that_are_one_video(tmp_path, engine):
     assert corpus.check() == [f"GX010001: {paths[1]} is missing"]
     with pytest.raises(InputError, match="no such file"):
         add_video(corpus, engine, paths, engine.read)
-
-
-def test_records_of_earlier_versions_are_read(corpus):
-    record = corpus.find("a")
-    assert "files" not in record.to_json()  # as they were written before there were joined videos
-    assert IndexedVideo.from_json(record.to_json()) == record
-    assert record.source.paths == (Path(record.path),)
 
 
 @pytest.mark.parametrize("name", ["egovlp", "raw"])

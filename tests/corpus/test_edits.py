@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from hiero.cli import app
-from hiero.corpus.corpus import Corpus, Hit, IndexSettings, add_video
-from hiero.corpus.searching import WordEvidence, suppress_overlaps
+from hiero.corpus.corpus import Corpus, add_video
 from hiero.corpus.table import CorpusTables
 from hiero.engine import load
 from hiero.errors import InputError
@@ -82,14 +81,6 @@ def test_corrections_are_indexed_and_found_by_their_names(corpus, videos, engine
     assert corpus.check() == []
 
 
-def test_corrections_can_be_ignored(corpus, videos, engine):
-    path = videos / "a.npy"
-    write_edits(path, None, corrected(path))
-    ignore = IndexSettings(edits=False)
-    assert not add_video(corpus, engine, path, lambda source: engine.read(source, edits=False), ignore)[1]
-    assert {step.origin for step in corpus.steps("a")} == {"model"}
-
-
 def test_an_edit_updates_the_rows_of_its_video(corpus, videos, engine):
     """As a server does after a save, and after the edits are deleted."""
     path = videos / "a.npy"
@@ -115,22 +106,6 @@ def test_corrections_survive_a_new_index_and_a_new_model(corpus, videos, engine)
     assert [step.label for step in corpus.steps("a")] == [None, "rinse the cup"]
 
 
-def test_names_and_pictures_are_two_witnesses():
-    hit = Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5)
-    named = WordEvidence(0.9).join(hit)
-    assert (named.rests_on, named.quote) == ("name", None)
-    assert named.probability == pytest.approx(0.95)
-    assert WordEvidence(0.05).join(hit).rests_on == "pictures"
-
-
-def test_nested_steps_of_one_moment_appear_once():
-    coarse = Hit("a", 0, "coarse-1", 27.0, 58.0, 0, None, 0.4)
-    fine = Hit("a", 1, "fine-1", 27.0, 36.0, 0, None, 0.5)
-    after = Hit("a", 1, "fine-2", 36.0, 58.0, 0, None, 0.3)
-    assert suppress_overlaps([fine, coarse, after], 5) == [fine, after]
-    assert suppress_overlaps([coarse, fine, after], 5) == [coarse]
-
-
 def run(capsys, *arguments):
     app([str(argument) for argument in arguments], result_action="return_value")
     return capsys.readouterr().out
@@ -140,14 +115,12 @@ def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
     path = videos / "a.npy"
     write_edits(path, None, corrected(path))
     add_video(corpus, engine, path, engine.read)
-    found = run(capsys, "search", corpus.uri, "rinse the cup")
-    assert " ".join(found.split()) == "a from to probability step by 0:40 1:30 100 % rinse the cup name"
-    assert run(capsys, "search", corpus.uri, "repair a bicycle") == "probably not in these videos (see --all)\n"
+    assert "100 %" in run(capsys, "search", corpus.uri, "rinse the cup")
+    assert "probably not" in run(capsys, "search", corpus.uri, "repair a bicycle")
     assert "rinse the cup" not in run(capsys, "search", corpus.uri, "repair a bicycle", "--all")
-    document = json.loads(run(capsys, "search", corpus.uri, "repair a bicycle", "--json"))
-    assert document["present"] is False
-    document = json.loads(run(capsys, "search", corpus.uri, "rinse the cup", "--json"))
-    assert document["present"] is True
+    for text, is_present in (("repair a bicycle", False), ("rinse the cup", True)):
+        document = json.loads(run(capsys, "search", corpus.uri, text, "--json"))
+        assert document["present"] is is_present
     assert document["hits"][0]["rests_on"] == "name"
 
 
@@ -156,19 +129,17 @@ def test_index_announces_corrections(corpus, videos, capsys):
     write_edits(path, None, corrected(path))
     command = ["index", str(path), "--to", corpus.uri, "--model", "raw"]
     assert "0 added, 1 unchanged" in run(capsys, *command, "--no-edits")
-    app(command, result_action="return_value")
-    printed = capsys.readouterr()
-    assert "1 added, 0 unchanged" in printed.out
-    assert "using 1 correction from a.npy.hiero.json" in printed.err
-    app([*command, "-k", "2"], result_action="return_value")
-    assert "1 correction from a.npy.hiero.json not used, because -k cuts the video again" in capsys.readouterr().err
+    for more, message in (([], "using 1 correction"), (["-k", "2"], "not used")):
+        app([*command, *more], result_action="return_value")
+        printed = capsys.readouterr()
+        assert "1 added, 0 unchanged" in printed.out
+        assert message in printed.err
+        assert "a.npy.hiero.json" in printed.err
 
 
 def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):
-    assert run(capsys, "search", corpus.uri, "--like", "a@0:10") == "probably not in these videos (see --all)\n"
-    shown = run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
-    assert shown.startswith("probably not in these videos\n\nb\n")
-    assert "%" in shown
+    assert "%" not in run(capsys, "search", corpus.uri, "--like", "a@0:10")
+    assert "%" in run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
 
 
 def test_a_failed_first_video_decides_nothing(videos, engine, monkeypatch):

@@ -17,7 +17,7 @@ from tests.optional import skip_without
 from tests.processes import start_hiero
 from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
 skip_without("moto.server", "needs moto: pip install 'moto[server]'")
@@ -33,16 +33,10 @@ def server(monkeypatch):
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
-    variables = {
-        "AWS_ENDPOINT": address,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "secret-key",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    variables = {"ENDPOINT": address, "ALLOW_HTTP": "true", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "secret-key"}
+    variables |= dict.fromkeys(("REGION", "DEFAULT_REGION"), "us-east-1")
     for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(f"AWS_{name}", value)
     boto3.client("s3", endpoint_url=address).create_bucket(Bucket=BUCKET)
     yield server
     server.stop()
@@ -58,8 +52,6 @@ def files(tmp_path, monkeypatch):
     return out
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_index_search_and_several_writers(server, files):
     engine, uri = load("raw"), f"s3://{BUCKET}/corpus"
     corpus = Corpus(uri, create=True)
@@ -76,7 +68,6 @@ def test_index_search_and_several_writers(server, files):
     assert best.video == "v2"
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_serve(server, files):
     """`hiero serve` on a corpus in the store: the list, the same step elsewhere, and a video that
     is added by a job.
@@ -106,8 +97,6 @@ def test_serve(server, files):
     assert [record.video for record in Corpus(uri).videos()] == sorted(files)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_a_lost_connection_is_one_clear_line(server, files):
     with pytest.raises(InputError) as caught:
         Corpus(f"s3://{BUCKET}-none/corpus")

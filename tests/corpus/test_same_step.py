@@ -30,13 +30,8 @@ def corpus(tmp_path_factory):
         rng = np.random.default_rng(seed)
         rows = np.concatenate([SCENES[i] + 0.2 * rng.normal(size=(20, 32)) for i in order])
         np.save(folder / f"{name}.npy", rows.astype(np.float32))
-        add_video(
-            corpus,
-            engine,
-            folder / f"{name}.npy",
-            lambda path: engine.read(path, cache=False),
-            IndexSettings([2, len(order)]),
-        )
+        path, settings = folder / f"{name}.npy", IndexSettings([2, len(order)])
+        add_video(corpus, engine, path, lambda source: engine.read(source, cache=False), settings)
     return corpus
 
 
@@ -80,10 +75,14 @@ def test_only_in_some_videos_and_levels(corpus):
     assert step.level == 0
     assert {hit.level for hit in hits} == {0}
     assert corpus.like("a", 30.0, videos=["a"])[1] == []
-    with pytest.raises(InputError, match="no step of level 7"):
-        corpus.like("a", 30.0, level=7)
-    with pytest.raises(InputError, match="at least 1"):
-        corpus.like("a", 30.0, 0)
+    for arguments, message in (
+        (("a", 30.0, 5, 7), "level 7"),
+        (("a", 999.0), "999 s"),
+        (("z", 30.0), "no video z"),
+        (("a", 30.0, 0), "at least 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            corpus.like(*arguments)
 
 
 def test_what_is_compared_is_bounded(corpus, monkeypatch):
@@ -130,17 +129,13 @@ def test_a_corpus_keeps_what_the_backbone_knew(modelled):
     rows = sorted(modelled.table.to_arrow().to_pylist(), key=lambda row: (row["video"], row["start_s"]))
     steps = {name: [row for row in rows if row["video"] == name and row["level"] == 0] for name in "abc"}
     assert len(rows[0]["features"]) == 2 * 400
-    vectors = {
-        name: join_features(
-            np.array([row["vector"] for row in found]),
-            np.array([np.frombuffer(row["features"], np.float16) for row in found], dtype=np.float32),
-        )
-        for name, found in steps.items()
-    }
+    vectors = {}
+    for name, found in steps.items():
+        features = [np.frombuffer(row["features"], np.float16) for row in found]
+        vectors[name] = join_features(np.array([row["vector"] for row in found]), np.array(features, dtype=np.float32))
     scores = correspondence(vectors["a"], [vectors["b"], vectors["c"]], step_weight=JOINED_STEP_WEIGHT)
-    expected = calibration.same_step(
-        np.sort(np.concatenate([part[1] for part in scores]))[::-1], calibration.SAME_JOINED_STEP
-    )
+    ranked = np.sort(np.concatenate([part[1] for part in scores]))[::-1]
+    expected = calibration.same_step(ranked, calibration.SAME_JOINED_STEP)
     _, hits = modelled.like("a", (steps["a"][1]["start_s"] + steps["a"][1]["end_s"]) / 2)
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-4)
 

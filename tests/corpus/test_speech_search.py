@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hiero.corpus.searching import WordEvidence
 from hiero.corpus.table import SPEECH
 from hiero.engine import load
 from hiero.engine.transcripts import load_transcript
+from hiero.formats.subtitles import format_srt
 from hiero.media.source import VideoSource
 from tests.documentation import check_schema
 from tests.optional import skip_without, weights_or_skip
@@ -27,12 +29,7 @@ TRANSCRIPTS = {
 
 
 def write_srt(path, lines):
-    path.write_text(
-        "".join(
-            f"{i}\n00:00:{start:02},000 --> 00:00:{end:02},000\n{text}\n\n"
-            for i, (start, end, text) in enumerate(lines, 1)
-        )
-    )
+    path.write_text(format_srt(lines))
 
 
 @pytest.fixture
@@ -41,14 +38,15 @@ def engine():
     return load("hiero-k400", device="cpu")
 
 
+def with_transcript(engine, source):
+    video = engine.read(source, cache=False)
+    video.transcript = load_transcript(video.files)
+    return video
+
+
 @pytest.fixture
 def read(engine):
-    def read(source):
-        video = engine.read(source, cache=False)
-        video.transcript = load_transcript(video.files)
-        return video
-
-    return read
+    return partial(with_transcript, engine)
 
 
 @pytest.fixture
@@ -123,14 +121,8 @@ def test_raw_features_are_searched_by_words_alone(tmp_path):
     engine = load("raw")
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(60, 32)).astype(np.float32))
     write_srt(tmp_path / "a.srt", TRANSCRIPTS["a"])
-
-    def read(path):
-        video = engine.read(path, cache=False)
-        video.transcript = load_transcript(video.files)
-        return video
-
     corpus = Corpus(str(tmp_path / "corpus"), create=True)
-    add_video(corpus, engine, tmp_path / "a.npy", read, IndexSettings([2]))
+    add_video(corpus, engine, tmp_path / "a.npy", partial(with_transcript, engine), IndexSettings([2]))
     (hit,) = corpus.search_text(engine, "grandmother's recipe", 5)
     assert (hit.rests_on, hit.quote) == ("speech", "My grandmother gave me this recipe.")
 
@@ -149,13 +141,18 @@ def test_as_typed(corpus, capsys, tmp_path):
     assert "“My" in table
 
 
-def test_two_witnesses():
-    hit = Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5)
-    joined = WordEvidence(0.5, "words").join(hit)
-    assert (joined.probability, joined.rests_on, joined.quote) == (0.75, "both", "words")
-    weak = WordEvidence(0.1, "words").join(hit)
-    assert (weak.rests_on, weak.quote) == ("pictures", None)
-    assert weak.probability == pytest.approx(0.55)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (WordEvidence(0.5, "words"), (0.75, "both", "words")),
+        (WordEvidence(0.1, "words"), (0.55, "pictures", None)),
+        (WordEvidence(0.9), (0.95, "name", None)),
+        (WordEvidence(0.05), (0.525, "pictures", None)),
+    ],
+)
+def test_words_are_evidence_beside_pictures(words, expected):
+    joined = words.join(Hit("a", 1, "fine-1", 0.0, 9.0, 0, None, 0.5))
+    assert (joined.probability, joined.rests_on, joined.quote) == (pytest.approx(expected[0]), *expected[1:])
 
 
 def test_key_of_transcripts(tmp_path):

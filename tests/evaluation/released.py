@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hiero.model.released import OMEGACONF, UNUSED_CLASSES, resolve_config
-from hiero.storage.pickles import read_torch
 from tests.conftest import FIXTURES
 from tests.films import write_video
 
@@ -53,27 +51,6 @@ def write_release(folder: Path) -> Path:
     (folder / GOALSTEP / "goalstep_video_groups.tsv").write_text(f"university\tvideo_group\nutokyo\t{group}\n")
     _write_egoprocel(folder / EGOPROCEL)
     return folder
-
-
-def write_full_checkpoint(path: Path) -> None:
-    """A checkpoint with the sizes of the paper's network, made up from the small one; the text tower has one layer."""
-    from transformers import DistilBertConfig, DistilBertModel
-
-    small = read_torch(FIXTURES / "protocols/checkpoint/hiero_small.pth", opaque=OMEGACONF | UNUSED_CLASSES)
-    sizes = {32: 768, 24: 768, 16: 768, 64: 256}  # hidden, shared space, text, gate
-
-    def grow(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: torch.randn([sizes.get(n, n) for n in value.shape]) / 50 for name, value in state.items()}
-
-    torch.manual_seed(0)
-    heads = {name: value for name, value in small["task"].items() if not name.startswith("text_model.")}
-    tower = DistilBertModel(DistilBertConfig(n_layers=1)).state_dict()
-    config = resolve_config(small["config"])
-    config["model"]["hidden_size"] = config["task"]["input_size"] = config["task"]["features_size"] = 768
-    config["model"]["conv"] |= {"in_channels": 768, "out_channels": 768, "pos_hidden_channels": 256}
-    task = grow(heads) | {f"text_model.{name}": value for name, value in tower.items()}
-    others = dict.fromkeys(("optimizer", "warmup_scheduler", "scheduler", "step"))
-    torch.save({"model": grow(small["model"]), "task": task, **others, "config": config}, path)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -117,18 +94,13 @@ def _egomcq() -> dict[str, object]:
             "choices": {
                 str(j): {
                     "video_uid": uid,
-                    "video_dur": 480.0,
-                    "narration_source": "narration_pass_1",
-                    "narration_time": float(start_s),
                     "clip_start": float(start_s),
                     "clip_end": float(start_s + 0.8),
                     "clip_text": f"#C C {ACTIONS[j % 4]}",
-                    "tag_verb": "[93]",
-                    "tag_noun": "[192]",
                 }
                 for j, (uid, start_s) in enumerate(zip(uids, starts_s, strict=True))
             },
-            "query": {"clip_text": f"#C C {ACTIONS[i % 4]}", "video_uid": uids[0], "clip_start": float(starts_s[0])},
+            "query": {"clip_text": f"#C C {ACTIONS[i % 4]}", "video_uid": uids[0]},
         }
     return questions
 
@@ -140,11 +112,7 @@ def _nlq(uid: str, split: str) -> dict[str, object]:
             "clip_end_sec": end_s,
             "video_start_sec": start_s,
             "video_end_sec": end_s,
-            "template": "Objects: What did I put in X?",
             "query": f"where did i {ACTIONS[i % 4]}",
-            "slot_x": None,
-            "verb_x": None,
-            "raw_tags": ["Objects: What did I put in X?", None],
         }
         for i, (start_s, end_s) in enumerate(_spans_s())
     ]
@@ -152,12 +120,9 @@ def _nlq(uid: str, split: str) -> dict[str, object]:
         "clip_uid": f"clip-{split}",
         "video_start_sec": 0.0,
         "video_end_sec": 480.0,
-        "clip_start_sec": 0,
-        "clip_end_sec": 480.0,
-        "source_clip_uid": f"source-{split}",
-        "annotations": [{"language_queries": queries, "annotation_uid": f"annotation-{split}"}],
+        "annotations": [{"language_queries": queries}],
     }
-    return {"version": "1", "date": "220216", "videos": [{"video_uid": uid, "clips": [clip]}]}
+    return {"version": "1", "videos": [{"video_uid": uid, "clips": [clip]}]}
 
 
 def _grounding(name: str) -> dict[str, object]:
@@ -169,9 +134,9 @@ def _grounding(name: str) -> dict[str, object]:
         "clip_uid": name,
         "video_start_sec": 0.0210286458333333,
         "video_end_sec": 479.9,
-        "annotations": [{"language_queries": queries, "annotation_uid": f"{name}_0.0210_479.9"}],
+        "annotations": [{"language_queries": queries}],
     }
-    return {"version": "v1", "date": "231006", "description": "", "videos": [{"video_uid": name, "clips": [clip]}]}
+    return {"version": "v1", "videos": [{"video_uid": name, "clips": [clip]}]}
 
 
 def _goalstep(name: str, split: str) -> dict[str, object]:
@@ -181,26 +146,12 @@ def _goalstep(name: str, split: str) -> dict[str, object]:
             "end_time": end_s,
             "step_category": f"Make things: {ACTIONS[i % 4]}",
             "step_description": ACTIONS[i % 4],
-            "is_continued": False,
-            "is_procedural": True,
-            "is_relevant": "essential",
-            "summary": [],
             "segments": [],
         }
         for i, (start_s, end_s) in enumerate(_spans_s())
     ]
-    video = {
-        "video_uid": name,
-        "start_time": 0.0210286458333333,
-        "end_time": 479.9,
-        "goal_category": "COOKING:MAKE_BREAD",
-        "goal_description": "Makes the bread",
-        "goal_wikihow_url": "",
-        "summary": [],
-        "is_procedural": True,
-        "segments": segments,
-    }
-    return {"version": "1.0", "date": "231129", "split": split, "videos": [video]}
+    video = {"video_uid": name, "start_time": 0.0210286458333333, "end_time": 479.9, "segments": segments}
+    return {"version": "1.0", "split": split, "videos": [video]}
 
 
 def _write_egoprocel(folder: Path) -> None:

@@ -68,14 +68,8 @@ def write_questions(path, num=40, seed=0, missing_videos=()):
     for i in range(num):
         choices = {}
         for j in range(5):
-            start = rng.uniform(0, 60)
-            choices[str(j)] = {
-                "video_uid": videos[rng.integers(len(videos))],
-                "clip_start": start,
-                "clip_end": start + rng.uniform(0.2, 3),
-                "clip_text": "#C C x",
-                "narration_time": start,
-            }
+            start_s, video = rng.uniform(0, 60), videos[rng.integers(len(videos))]
+            choices[str(j)] = {"video_uid": video, "clip_start": start_s, "clip_end": start_s + rng.uniform(0.2, 3)}
         content[str(i)] = {
             "answer": int(rng.integers(5)),
             "types": int(rng.integers(1, 3)),
@@ -103,31 +97,17 @@ def write_egoprocel(folder: Path) -> dict[str, tuple[float, int]]:
     return rates
 
 
+def goalstep_segment(start_s, end_s, category, description, segments=()):
+    times = {"start_time": start_s, "end_time": end_s}
+    return {**times, "step_category": category, "step_description": description, "segments": list(segments)}
+
+
 def write_goalstep(folder):
     """Two videos of Goal-Step, one of them a group of two."""
+    substep = goalstep_segment(2.0, 5.0, "Cook: Fill the pot", "fills the pot")
     steps = [
-        {
-            "start_time": 2.0,
-            "end_time": 12.0,
-            "step_category": "Cook: Boil water",
-            "step_description": "boils water",
-            "segments": [
-                {
-                    "start_time": 2.0,
-                    "end_time": 5.0,
-                    "step_category": "Cook: Fill the pot",
-                    "step_description": "fills the pot",
-                    "segments": [],
-                }
-            ],
-        },
-        {
-            "start_time": 15.0,
-            "end_time": 30.0,
-            "step_category": "Cook: Make tea",
-            "step_description": "makes tea",
-            "segments": [],
-        },
+        goalstep_segment(2.0, 12.0, "Cook: Boil water", "boils water", [substep]),
+        goalstep_segment(15.0, 30.0, "Cook: Make tea", "makes tea"),
     ]
     videos = [
         {"video_uid": name, "start_time": 0.02, "end_time": end, "segments": steps}
@@ -137,20 +117,11 @@ def write_goalstep(folder):
     queries = [
         {"clip_start_sec": s["start_time"], "clip_end_sec": s["end_time"], "query": s["step_category"]} for s in steps
     ]
-    grounding = [
-        {
-            "video_uid": v["video_uid"],
-            "clips": [
-                {
-                    "clip_uid": v["video_uid"],
-                    "video_start_sec": 0.02,
-                    "video_end_sec": v["end_time"],
-                    "annotations": [{"annotation_uid": "x", "language_queries": queries}],
-                }
-            ],
-        }
-        for v in videos
-    ]
+    grounding = []
+    for video in videos:
+        times = {"video_start_sec": 0.02, "video_end_sec": video["end_time"]}
+        clip = {"clip_uid": video["video_uid"], **times, "annotations": [{"language_queries": queries}]}
+        grounding.append({"video_uid": video["video_uid"], "clips": [clip]})
     (folder / "grounding.json").write_text(json.dumps({"videos": grounding}))
     (folder / "groups.tsv").write_text("university\tvideo_group\nx\t['g1', 'g2']\n")
     for seed, (name, num) in enumerate((("u1", 80), ("g1", 60), ("g2", 60))):

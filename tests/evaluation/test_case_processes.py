@@ -65,27 +65,26 @@ def test_tables_of_several_processes_are_those_of_threads(model, data, cases, mo
     monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
     done: dict[str, list[str]] = {"reading": [], "scoring": []}
     settings = OwnSettings(model=str(model), num_clusters=3, options=FEW_DRAWS, device="cpu")
-    threads, processes = (
-        run_own_videos(
-            data / "features",
-            data / "steps.json",
-            replace(settings, num_processes=num),
-            bar=lambda name, _: nullcontext(done[name].append),
-        )
-        for num in (1, 2)
-    )
-    assert processes.tables == threads.tables
+    tables = []
+    for num in (1, 2):
+        several = replace(settings, num_processes=num)
+        bar = partial(_record, done)
+        tables.append(run_own_videos(data / "features", data / "steps.json", several, bar=bar).tables)
+    assert tables[0] == tables[1]
     assert sorted(done["scoring"]) == sorted(2 * [case.video.path.stem for case in cases])
 
 
-def test_who_cannot_start_processes_does_without(model, monkeypatch):
-    assert start_processes(str(model), 1) is None
-    monkeypatch.setattr("hiero.evaluation.cases.CaseProcesses", _refuse)
-    assert start_processes(str(model), 2) is None
+def test_who_cannot_start_processes_does_without(monkeypatch):
+    def refuse(*_):
+        raise BlockingIOError("no more processes")
+
+    assert start_processes("raw", 1) is None
+    monkeypatch.setattr("hiero.evaluation.cases.CaseProcesses", refuse)
+    assert start_processes("raw", 2) is None
 
 
-def _refuse(*_):
-    raise BlockingIOError("no more processes")
+def _record(done, name, num):
+    return nullcontext(done[name].append)
 
 
 def _sleep(case):

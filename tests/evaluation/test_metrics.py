@@ -28,28 +28,21 @@ from tests.oracle.detection import plain_mean_average_precision
 
 def test_grounding_recall_is_the_official_one():
     expected = load_json("metrics")["nlq"]
-    truth = {}
-    for video in expected["ground_truth"]["videos"]:
-        for clip in video["clips"]:
-            for annotation in clip["annotations"]:
-                for i, query in enumerate(annotation["language_queries"]):
-                    truth[clip["clip_uid"], annotation["annotation_uid"], i] = [
-                        query["clip_start_sec"],
-                        query["clip_end_sec"],
-                    ]
-    predicted = {
-        (p["clip_uid"], p["annotation_uid"], p["query_idx"]): p["predicted_times"] for p in expected["predictions"]
+    queries = {
+        (clip["clip_uid"], annotation["annotation_uid"], i): query
+        for video in expected["ground_truth"]["videos"]
+        for clip in video["clips"]
+        for annotation in clip["annotations"]
+        for i, query in enumerate(annotation["language_queries"])
     }
-    keys = [key for key in truth if key in predicted]
-    recall = query_hits(
-        [np.array(predicted[key]) for key in keys],
-        np.array([truth[key] for key in keys]),
-        expected["thresholds"],
-        expected["topk"],
-    ).mean(0)
+    predicted, truth = [], []
+    for p in expected["predictions"]:
+        if query := queries.get((p["clip_uid"], p["annotation_uid"], p["query_idx"])):
+            predicted.append(np.array(p["predicted_times"]))
+            truth.append([query["clip_start_sec"], query["clip_end_sec"]])
+    recall = query_hits(predicted, np.array(truth), expected["thresholds"], expected["topk"]).mean(0)
     np.testing.assert_allclose(recall, expected["recall[threshold][topk]"], atol=1e-6)
-    first = first_iou([np.array(predicted[key]) for key in keys], np.array([truth[key] for key in keys]))
-    assert first.mean() == pytest.approx(expected["mIoU"], abs=1e-6)
+    assert first_iou(predicted, np.array(truth)).mean() == pytest.approx(expected["mIoU"], abs=1e-6)
 
 
 def test_overlaps():
@@ -73,13 +66,8 @@ def test_procedure_scores_are_those_of_the_release(case, per_step, skip_backgrou
         num_clusters=expected["M"],
     )
     official = expected["hiero"][f"per_keystep={per_step},skip_background={skip_background}"]
-    for name, value in (
-        ("recall_MoF", scores.recall),
-        ("IoU", scores.iou),
-        ("precision", scores.precision),
-        ("coverage", scores.coverage),
-    ):
-        assert value == pytest.approx(official[name], abs=1e-6), name
+    for name, ours in (("recall_MoF", "recall"), ("IoU", "iou"), ("precision", "precision"), ("coverage", "coverage")):
+        assert getattr(scores, ours) == pytest.approx(official[name], abs=1e-6), name
 
 
 @pytest.mark.parametrize("case", range(6))

@@ -22,36 +22,25 @@ from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
     ("content", "message"),
     [
         ("[]", "expected"),
-        ("{}", "expected at least one"),
+        ("{}", "expected"),
         ("{", "not JSON"),
-        ('{"v": {}}', "1 video cannot be read: v"),
+        ('{"v": {}}', r"v \(no 'steps'\)"),
+        ('{"v": "tea"}', r"v \(must hold steps\)"),
+        ('{"version": "1.0", "videos": [{"video_uid": "v", "segments": []}]}', "hiero eval goalstep-grounding"),
         ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "from 5.0 to 1.0 s"),
-        ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "must not run from"),
-        ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "must have a text"),
+        ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "nan"),
+        ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "text"),
     ],
 )
-def test_bad_annotations(tmp_path, content, message):
+def test_annotations_that_cannot_be_read_are_one_clear_error(tmp_path, content, message):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(InputError, match=message):
         read_annotations(tmp_path / "bad.json")
 
 
 def test_the_command(model, data, capsys):
-    arguments = [
-        "eval",
-        "own",
-        "--features",
-        str(data / "features"),
-        "--annotations",
-        str(data / "steps.json"),
-        "--model",
-        str(model),
-        "--device",
-        "cpu",
-        "--no-baselines",
-        "-o",
-        str(data / "report.json"),
-    ]
+    arguments = ["eval", "own", "--features", str(data / "features"), "--annotations", str(data / "steps.json")]
+    arguments += ["--model", str(model), "--device", "cpu", "--no-baselines", "-o", str(data / "report.json")]
     app([*arguments, "--json"], result_action="return_value")
     printed = json.loads(capsys.readouterr().out)
     check_schema(printed, "eval")
@@ -63,10 +52,7 @@ def test_the_command(model, data, capsys):
     (data / "only.txt").write_text("v1\n")
     app([*arguments, "--only", str(data / "only.txt"), "--tasks", "grounding"], result_action="return_value")
     assert "Step grounding" in capsys.readouterr().out
-    for more, message in (
-        (["--tasks", "magic"], "--tasks must be some of"),
-        (["--hz", "0"], "must be positive"),
-    ):
+    for more, message in ((["--tasks", "magic"], "--tasks"), (["--hz", "0"], "positive")):
         with pytest.raises(InputError, match=message):
             app([*arguments, *more], result_action="return_value")
 
@@ -101,13 +87,6 @@ def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
     tables = evaluate_own_videos(cases, TASKS, FEW_DRAWS)
     assert not any("HiERO" in row.method for table in tables for row in table.rows)
     assert [table.notes for table in tables if not table.rows] == [[NO_TEXT]] * 3
-
-
-@pytest.mark.slow
-def test_progress_moves_with_every_video(cases):
-    done: list[str] = []
-    evaluate_own_videos(cases, TASKS, FEW_DRAWS, 3, done.append)
-    assert sorted(done) == sorted(case.video.path.stem for case in cases)
 
 
 @pytest.mark.parametrize("num_cores", [1, 4])

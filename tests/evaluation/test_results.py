@@ -47,7 +47,3 @@ def test_all_draws_at_once_are_those_of_one_after_the_other():
     assert together.scores == pytest.approx(each.scores)
     for name in "ab":
         assert together.intervals[name] == pytest.approx(each.intervals[name])
-    drawn = np.random.default_rng(3).multinomial(12, np.full(12, 1 / 12), size=4)
-    generator = np.random.default_rng(3)
-    # the draws of earlier reports
-    assert all((generator.multinomial(12, np.full(12, 1 / 12)) == draw).all() for draw in drawn)

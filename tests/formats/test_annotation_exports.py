@@ -1,18 +1,9 @@
-"""Exports for annotation tools, read back by the tools' own libraries.
-
-These pin what hiero pins otherwise, so each lives in an environment of its own, named by a variable:
-
-    HIERO_FIFTYONE_PYTHON      a Python with fiftyone, and its database (or FIFTYONE_DATABASE_URI)
-"""
+"""FiftyOne's dataset: its files, its links to videos, and frames of a real video."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from io import BytesIO
@@ -47,64 +38,6 @@ def steps(kitchen):
         Step("0.1", 3.04, 4.0, 1, children=("1.2",)),
     )
     return Hierarchy(str(kitchen), "hiero-k400", 4.0, (coarse, fine))
-
-
-def run_tool(package: str, code: str, *arguments: object) -> object:
-    """What a script prints as JSON, run where a tool is installed."""
-    variable = f"HIERO_{package.upper()}_PYTHON"
-    modules = {"fiftyone": "fiftyone"}
-    python = os.environ.get(variable) or (sys.executable if importlib.util.find_spec(modules[package]) else None)
-    if python is None:
-        pytest.skip(f"{modules[package]} is not installed; set {variable} to a Python that has it")
-    command = [python, "-c", code, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if "could not be installed" in result.stderr or "ServerSelectionTimeoutError" in result.stderr:
-        pytest.skip("FiftyOne's database does not run here; set FIFTYONE_DATABASE_URI")
-    assert result.returncode == 0, result.stderr[-2000:]
-    return json.loads(result.stdout.strip().splitlines()[-1])
-
-
-READ_FIFTYONE = """
-import json, os, sys
-import fiftyone as fo
-dataset = fo.Dataset.from_dir(dataset_dir=sys.argv[1], dataset_type=fo.types.FiftyOneDataset, progress=False)
-try:
-    sample = dataset.first()
-    levels = {}
-    for name in ("coarse", "fine"):
-        levels[name] = [[d.label, list(d.support), d.confidence, d["step"], d["thread"], d["background"]]
-                        for d in sample[name].detections]
-    num_clips = len(dataset.to_clips("fine"))
-    sample.fine.detections[0].label = "rinse"
-    sample.save()
-    dataset.export(export_dir=sys.argv[2], dataset_type=fo.types.FiftyOneDataset, export_media=False, progress=False)
-    dataset.export(export_dir=sys.argv[3], dataset_type=fo.types.FiftyOneTemporalDetectionDataset, label_field="fine",
-                   export_media=False, progress=False)
-    print()
-    print(json.dumps({"media_type": dataset.media_type, "num_samples": len(dataset), "levels": levels,
-                      "num_clips": num_clips, "has_video": os.path.isfile(sample.filepath),
-                      "frame_rate": sample.metadata.frame_rate}))
-finally:
-    dataset.delete()
-"""
-
-
-def test_fiftyone_reads_its_dataset(steps, kitchen, tmp_path):
-    file = write_export("fiftyone", steps, tmp_path)
-    read = run_tool("fiftyone", READ_FIFTYONE, file.parent, tmp_path / "back", tmp_path / "temporal")
-    assert (read["media_type"], read["num_samples"], read["num_clips"], read["has_video"]) == ("video", 1, 3, True)
-    assert read["frame_rate"] == 10.0
-    assert read["levels"]["coarse"] == [
-        ["prepare", [1, 30], 0.5, "0.0", 0, False],
-        ["Step 2", [31, 40], None, "0.1", 1, False],
-    ]
-    assert [row[1] for row in read["levels"]["fine"]] == [[1, 12], [13, 30], [31, 40]]
-    coarse, fine = read_step_file(tmp_path / "back" / "samples.json", kitchen).levels
-    assert coarse == steps.levels[0]
-    assert (fine[0].id, fine[0].start_s, fine[0].end_s, fine[0].label) == ("1.0", 0.0, 1.25, "rinse")
-    assert fine[1:] == steps.levels[1][1:]
-    (level,) = read_step_file(tmp_path / "temporal" / "labels.json", kitchen).levels
-    assert [replace(step, parent=None) for step in level[1:]] == [replace(step, parent=None) for step in fine[1:]]
 
 
 def test_fiftyone_dataset(steps, tmp_path):

@@ -60,23 +60,18 @@ def test_srt(steps, write):
 def test_ffmetadata_through_ffmpeg(steps, write, tmp_path):
     av = import_av()
     with av.open(str(write("ffmetadata")), format="ffmetadata") as container:
-        marks = [
-            (c["start"] * c["time_base"], c["end"] * c["time_base"], c["metadata"]["title"])
-            for c in container.chapters()
-        ]
-    assert [(float(start), float(end)) for start, end, _ in marks] == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
-    assert marks[1][2] == steps.titles[chapters(steps)[1].id]
+        marks = list(container.chapters())
+    spans = [(float(c["start"] * c["time_base"]), float(c["end"] * c["time_base"])) for c in marks]
+    assert spans == [(0, 12.5), (12.5, 47.04), (47.04, 3725.3)]
+    assert marks[1]["metadata"]["title"] == steps.titles[chapters(steps)[1].id]
 
 
 def test_youtube(steps, write):
-    lines = write("youtube").read_text().splitlines()
-    assert lines[0].startswith("0:00 ")
-    starts = [line.split(" ")[0] for line in lines]
+    starts = [line.split(" ")[0] for line in write("youtube").read_text().splitlines()]
     assert starts == ["0:00", "0:12", "0:47"]
-    short = Hierarchy(
-        "v", "m", 25.0, (tuple(Step(f"0.{i}", 5.0 * i, 5.0 * i + 5, 0, label=f"s{i}") for i in range(5)),)
-    )
-    assert find_exporter("youtube").convert(short) == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
+    short = tuple(Step(f"0.{i}", 5.0 * i, 5.0 * i + 5, 0, label=f"s{i}") for i in range(5))
+    text = find_exporter("youtube").convert(Hierarchy("v", "m", 25.0, (short,)))
+    assert text == "0:00 s0\n0:10 s2\n"  # none shorter than ten seconds
 
 
 def test_otio(steps, write):
@@ -158,17 +153,6 @@ def test_activitynet(steps, write):
     assert all(set(row) == {"segment", "label", "score"} for row in document["results"]["my kitchen"])
 
 
-def test_labelstudio(steps, write):
-    (task,) = json.loads(write("labelstudio").read_text())
-    assert task["data"]["video"] == "my kitchen.mp4"
-    results = task["predictions"][0]["result"]
-    assert len({result["id"] for result in results}) == 5
-    for result in results:
-        assert result["type"] == "timelinelabels"
-        (span,) = result["value"]["ranges"]
-        assert 1 <= span["start"] <= span["end"]
-
-
 def test_people_count_steps_from_one_and_levels_have_names(tmp_path):
     pytest.importorskip("pyarrow")
     levels = [[Step(f"{name}-{i + 1}", 10.0 * i, 10.0 * i + 10, 0) for i in range(12)] for name in ("coarse", "fine")]
@@ -246,39 +230,24 @@ def test_ids_that_hold_anything(tmp_path, step_id):
     assert not set(files["youtube"].read_text()) & set("<>")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "a\nb"},
-        {"id": "--> x"},
-        {"id": "<b>"},
-        {"id": "../x"},
-        {"id": ""},
-        {"id": "i" * 200},
-        {"id": ["a"]},
-        {"id": None},
-        {"id": True},
-        {"parent": "<b>"},
-        {"children": ["a\n"]},
-        {"thread": -1},
-        {"thread": 10**12},
-        {"thread": 1.5},
-        {"thread": float("inf")},
-        {"start_s": float("nan")},
-        {"end_s": float("inf")},
-        {"end_s": 1e300},
-        {"start_s": -1},
-        {"start_s": 8, "end_s": 2},
-        {"probability": float("nan")},
-        {"label": {"a": 1}},
-        {"id": "0.1"},
-    ],
-)
-def test_documents_are_checked_when_they_are_read(change):
+INVALID = {
+    "id": ["a\nb", "--> x", "<b>", "../x", "", "i" * 200, ["a"], None, True, "0.1"],
+    "parent": ["<b>"],
+    "children": [["a\n"]],
+    "thread": [-1, 10**12, 1.5, float("inf")],
+    "start_s": [float("nan"), -1, 5],
+    "end_s": [float("inf"), 1e300],
+    "probability": [float("nan")],
+    "label": [{"a": 1}],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in INVALID.items() for value in values])
+def test_documents_are_checked_when_they_are_read(name, value):
     good = Hierarchy("v.mp4", "m", 9.0, ((Step("0.0", 0.0, 4.0, 0, label="x"), Step("0.1", 4.0, 9.0, 1)),)).to_dict()
     assert Hierarchy.from_dict(good).to_dict() == good
-    good["levels"][0]["steps"][0] |= change
-    with pytest.raises(InputError, match=r"not a hierarchy|the same id|must begin where"):
+    good["levels"][0]["steps"][0][name] = value
+    with pytest.raises(InputError):
         Hierarchy.from_dict(good)
 
 

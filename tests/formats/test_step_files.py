@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hiero.engine.transcripts import read_transcript
 from hiero.errors import InputError
 from hiero.formats import nesting
-from hiero.formats.hiero_json import edits_file, encode_edits, parse_hierarchy, read_edits, write_edits
+from hiero.formats.hiero_json import encode_edits, parse_hierarchy
 from hiero.formats.nesting import nest_rows
 from hiero.formats.registry import convert_files, find_exporter, read_step_file, write_export
 from hiero.formats.rows import frame_span, frame_step, imported_step
@@ -100,7 +100,7 @@ def test_a_name_changed_in_a_spreadsheet_is_a_persons(tmp_path):
 
 
 @given(hierarchy=hierarchies())
-def test_own_documents_come_back(hierarchy, tmp_path_factory):
+def test_hieros_own_documents_come_back(hierarchy, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "steps.json"
     file.write_bytes(encode_edits(hierarchy))
     assert read_step_file(file, VIDEO, hierarchy.duration_s) == replace(hierarchy, model="m")
@@ -115,33 +115,29 @@ def test_formats_of_one_level(name, hierarchy, tmp_path_factory):
     assert level == tuple(replace(step, parent=None, children=()) for step in expected)
 
 
-def test_subtitles(tmp_path):
-    steps = (Step("0", 0.0, 4.0, 0, label="boil water"), Step("1", 4.0, 9.0, 1, label="pour"))
-    (level,) = read_back("srt", Hierarchy("v.mp4", "m", 9.0, (steps,)), tmp_path).levels
-    assert [(step.start_s, step.end_s, step.label) for step in level] == [(0.0, 4.0, "boil water"), (4.0, 9.0, "pour")]
-
-
-def test_what_a_person_changed_in_another_tool(tmp_path):
+def test_a_boundary_that_a_person_moved_in_another_tool(tmp_path):
     steps = (
         Step("0.0", 0.0, 4.0, 3, label="boil", probability=0.5),
         Step("0.1", 4.0, 9.013, 1),
         Step("0.2", 9.013, 12.0, 1, label="x"),
     )
-    hierarchy = Hierarchy("v.mp4", "m", 12.0, (steps,))
-    file = write_export("elan", hierarchy, tmp_path)
-    file.write_text(file.read_text().replace(">Step 2<", ">pour the tea<"))
-    (level,) = read_step_file(file, VIDEO).levels
-    expected = [("0.0", "boil", 0.5), ("0.1", "pour the tea", None), ("0.2", "x", None)]
-    assert [(step.id, step.label, step.probability) for step in level] == expected
+    hierarchy = Hierarchy("kitchen.mp4", "m", 12.0, (steps,))
     (task,) = json.loads(find_exporter("labelstudio").convert(hierarchy))
-    result = json.loads(json.dumps(task["predictions"][0]["result"]))
-    result[0]["value"]["ranges"][0]["end"] = 75  # drawn to 3 s; the next begins there
+    result = task.pop("predictions")[0]["result"]
+    result[0]["value"]["ranges"][0]["end"] = 75  # at 3 s
     result[1]["value"]["ranges"][0]["start"] = 76
     task["annotations"] = [{"result": [], "was_cancelled": True}, {"result": result, "updated_at": "2026"}]
     (tmp_path / "task.json").write_text(json.dumps([task]))
-    (level,) = read_step_file(tmp_path / "task.json", VIDEO, 12.0).levels
-    assert [(step.start_s, step.end_s) for step in level] == [(0.0, 3.0), (3.0, 9.013), (9.013, 12.0)]
-    assert level[0].label == "boil"
+    file = write_export("fiftyone", hierarchy, tmp_path)
+    document = json.loads(file.read_text())
+    detections = document["samples"][0]["step"]["detections"]
+    detections[0]["support"][1], detections[1]["support"][0] = 75, 76
+    file.write_text(json.dumps(document))
+    for changed in (tmp_path / "task.json", file):
+        (level,) = read_step_file(changed, VIDEO, 12.0).levels
+        assert [(step.start_s, step.end_s) for step in level] == [(0.0, 3.0), (3.0, 9.013), (9.013, 12.0)]
+        assert [(step.id, step.label, step.origin) for step in level[:1]] == [("0.0", "boil", "imported")]
+        assert level[2] == steps[2]
 
 
 @pytest.mark.parametrize("name", ["elan", "labelstudio", "fiftyone", "vtt", "activitynet"])
@@ -156,21 +152,10 @@ def test_what_a_person_changed_elsewhere_is_imported_and_the_rest_stays_the_mode
     assert shown[name] in text
     file.write_text(text.replace(shown[name], shown[name].replace("pour", "brew"), 1))
     (level,) = read_step_file(file, VIDEO, 16.0).levels
-    assert [(step.label, step.origin) for step in level] == [
-        ("boil", "model"),
-        ("brew", "imported"),
-        ("stir", "person"),
-        (None, "model"),
-    ]
-
-
-def test_steps_of_other_tools_are_imported(tmp_path):
-    file = tmp_path / "a.srt"
-    file.write_text("1\n00:00:01,000 --> 00:00:02,000\nwash\n")
-    assert {step.origin for step in read_step_file(file, VIDEO, 3.0)} == {"imported"}
-    table = tmp_path / "a.csv"
-    table.write_text("start_s,end_s,label\n0,3,wash\n")
-    assert {step.origin for step in read_step_file(table, VIDEO, 3.0)} == {"imported"}
+    expected = [("boil", "model"), ("brew", "imported"), ("stir", "person"), (None, "model")]
+    assert [(step.label, step.origin) for step in level] == expected
+    assert [step.id for step in level] == [step.id for step in steps]
+    assert level[1].probability is None
 
 
 PREVIOUS = sorted((Path(__file__).parent / "previous").iterdir())  # written by the previous version
@@ -220,51 +205,6 @@ def test_frames_that_nobody_moved_have_their_exact_times(bounds_ms, fps, shift):
     assert (row.end_s == step.end_s) == (shift[1] == 0)
 
 
-FIFTYONE = {
-    "classes": ["wash", "cut"],
-    "labels": {
-        "kitchen": [
-            {"label": 0, "timestamps": [0, 1.5]},
-            {"label": "cut", "support": [51, 75], "attributes": {"hiero": "{broken"}},
-        ],
-        "hall": [],
-    },
-}
-
-
-def test_projects_of_others(tmp_path):
-    file = tmp_path / "project.json"
-    file.write_text(json.dumps(FIFTYONE))
-    (level,) = read_step_file(file, VIDEO, 3.0).levels
-    assert labels_of(level) == [(0.0, 1.5, "wash"), (1.5, 2.0, None), (2.0, 3.0, "cut")]
-    with pytest.raises(InputError, match="holds 2 videos but none named garden; the names are"):
-        read_step_file(file, Path("garden.mp4"), 3.0)
-
-
-def test_what_a_person_renamed_or_moved_in_a_project(tmp_path):
-    steps = (
-        Step("0.0", 0.0, 4.013, 3, label="boil", probability=0.5),
-        Step("0.1", 4.013, 9.0, 1, label="pour", probability=0.25),
-    )
-    file = write_export("fiftyone", Hierarchy("kitchen.mp4", "m", 9.0, (steps,)), tmp_path)
-    text = file.read_text()
-    # What the tool shows, not the copy of the step beside it.
-    shown = '"label": "pour"'
-    assert shown in text
-    text = text.replace(shown, shown.replace("pour", "brew"))
-    text = text.replace('"support": [\n       101,\n       225', '"support": [\n       101,\n       200')
-    file.write_text(text)
-    first, second, *_ = read_step_file(file, VIDEO, 9.0).levels[0]
-    assert first == replace(steps[0], children=first.children)
-    assert (second.id, second.start_s, second.end_s, second.label, second.probability) == (
-        "0.1",
-        4.013,
-        8.0,
-        "brew",
-        None,
-    )
-
-
 def labels_of(level):
     return [(step.start_s, step.end_s, step.label) for step in level]
 
@@ -274,17 +214,12 @@ def test_elan_of_others(tmp_path):
     file.write_text(ELAN)
     coarse, fine = read_step_file(file, VIDEO, 10.0).levels
     assert labels_of(coarse) == [(0.0, 6.0, "salad"), (6.0, 10.0, None)]
-    assert labels_of(fine) == [
-        (0.0, 1.0, None),
-        (1.0, 3.0, "peel & cut"),
-        (3.0, 5.0, "wash"),
-        (5.0, 6.0, None),
-        (6.0, 10.0, None),
-    ]
+    named = [(1.0, 3.0, "peel & cut"), (3.0, 5.0, "wash")]
+    assert labels_of(fine) == [(0.0, 1.0, None), *named, (5.0, 6.0, None), (6.0, 10.0, None)]
     assert [step.background for step in fine] == [True, False, False, True, True]
     (only,) = read_step_file(file, VIDEO, 10.0, tiers=["hands"]).levels
-    assert labels_of(only)[1:3] == [(1.0, 3.0, "peel & cut"), (3.0, 5.0, "wash")]
-    with pytest.raises(InputError, match="no tier nobody; its tiers are hands, recipe"):
+    assert labels_of(only)[1:3] == named
+    with pytest.raises(InputError, match="no tier nobody"):
         read_step_file(file, VIDEO, 10.0, tiers=["nobody"])
 
 
@@ -304,34 +239,26 @@ def test_thousands_of_elan_tiers_are_refused_at_once(tmp_path, ends):
 def test_xml_cannot_harm(tmp_path):
     file = tmp_path / "bomb.eaf"
     entities = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12))
-    file.write_text(f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{entities}]><x>&a11;</x>')
-    with pytest.raises(InputError, match="document type"):
-        read_step_file(file, VIDEO)
-    file.write_text('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><x>&e;</x>')
-    with pytest.raises(InputError, match="document type"):
-        read_step_file(file, VIDEO)
-    file.write_text("<a>" * 100_000)
-    with pytest.raises(InputError, match="not XML"):
-        read_step_file(file, VIDEO)
-    file.write_text("<a>" * 100_000 + "</a>" * 100_000)
-    with pytest.raises(InputError, match="not an ELAN file"):
-        read_step_file(file, VIDEO)
-    for content in (
-        "<x",
-        "<x/>",
-        ELAN.replace('TIME_VALUE="5000"', ""),
-        ELAN.replace('TIME_SLOT_REF1="t4"', 'TIME_SLOT_REF1="?"'),
+    for content, message in (
+        (f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a0 "ha">{entities}]><x>&a11;</x>', "document type"),
+        ('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><x>&e;</x>', "document type"),
+        ("<a>" * 100_000, "not XML"),
+        ("<a>" * 100_000 + "</a>" * 100_000, "not an ELAN file"),
+        ("<x", "not XML"),
+        ("<x/>", "not an ELAN file"),
+        (ELAN.replace('TIME_VALUE="5000"', ""), "hands"),
+        (ELAN.replace('TIME_SLOT_REF1="t4"', 'TIME_SLOT_REF1="?"'), "bomb"),
     ):
         file.write_text(content)
-        with pytest.raises(InputError, match=r"bomb\.eaf: "):
+        with pytest.raises(InputError, match=message):
             read_step_file(file, VIDEO)
 
 
-@pytest.mark.parametrize("encoding", ["rot13", "zlib", "utf-7", "idna", "undefined", "nonsense"])
-def test_xml_in_an_encoding_that_python_knows_and_xml_does_not(encoding, tmp_path):
+@pytest.mark.parametrize("encoding", ["rot13", "zlib", "utf-7", "idna", "undefined", "utf-99"])
+def test_xml_in_an_encoding_that_xml_does_not_know(encoding, tmp_path):
     file = tmp_path / "odd.eaf"
     file.write_text(ELAN.replace("UTF-8", encoding))
-    with pytest.raises(InputError, match=r"odd\.eaf: XML in an encoding that cannot be read .* save it as UTF-8"):
+    with pytest.raises(InputError, match=r"odd\.eaf.*UTF-8"):
         read_step_file(file, VIDEO)
 
 
@@ -380,7 +307,17 @@ def test_tables_of_others(tmp_path, table):
     named = [(1.0, 3.0, "peel"), (5.5, 7.0, "wash")]
     assert labels_of(level) == [(0.0, 1.0, None), named[0], (3.0, 5.5, None), named[1], (7.0, 9.0, None)]
     assert [step.thread for step in level] == [0, 1, 0, 2, 0]
+    assert {step.origin for step in level} == {"imported"}
     assert parse_hierarchy(read_step_file(file, VIDEO, 9.0).to_dict(), 9.0).levels == (level,)  # the page takes it
+
+
+TIMELINE_LABEL = {
+    "id": "x",
+    "type": "timelinelabels",
+    "value": {"ranges": [{"start": 26, "end": 75}], "timelinelabels": ["peel"]},
+}
+AUDIO_LABEL = {"type": "labels", "value": {"start": 1.0, "end": 3.0, "labels": ["peel"]}}
+BROKEN = {"hiero": "{broken"}
 
 
 @pytest.mark.parametrize(
@@ -391,26 +328,12 @@ def test_tables_of_others(tmp_path, table):
         {"results": {"kitchen": [{"segment": [1, 3], "label": "peel", "score": 0.2}]}},
         {"v_1": {"duration": 9, "timestamps": [[1, 3]], "sentences": ["peel"]}},
         [
-            {
-                "data": {"video": "/data/upload/1/kitchen.mp4"},
-                "annotations": [
-                    {
-                        "result": [
-                            {
-                                "id": "x",
-                                "type": "timelinelabels",
-                                "value": {"ranges": [{"start": 26, "end": 75}], "timelinelabels": ["peel"]},
-                            }
-                        ]
-                    }
-                ],
-            },
+            {"data": {"video": "/data/upload/1/kitchen.mp4"}, "annotations": [{"result": [TIMELINE_LABEL]}]},
             {"data": {"video": "/data/b.mp4"}, "annotations": []},
         ],
-        {
-            "data": {"audio": "kitchen.wav"},
-            "annotations": [{"result": [{"type": "labels", "value": {"start": 1.0, "end": 3.0, "labels": ["peel"]}}]}],
-        },
+        {"data": {"audio": "kitchen.wav"}, "annotations": [{"result": [AUDIO_LABEL]}]},
+        {"classes": ["peel"], "labels": {"kitchen": [{"label": 0, "timestamps": [1, 3]}], "hall": []}},
+        {"classes": [], "labels": {"kitchen": [{"label": "peel", "support": [26, 75], "attributes": BROKEN}]}},
     ],
 )
 def test_json_of_others(tmp_path, document):
@@ -430,6 +353,7 @@ def test_json_of_others(tmp_path, document):
         ("a.csv", "start,end,label\n5,5,a\n", "end after it begins"),
         ("a.csv", "start,end,label\n", "columns"),
         ("a.csv", "video,start,end,label\nx,1,2,a\ny,1,2,a\n", "2 videos but none named kitchen"),
+        ("a.json", '{"classes": [], "labels": {"a": [], "b": []}}', "2 videos but none named kitchen"),
         ("a.json", "[]", "unknown kind of JSON"),
         ("a.json", "{", "Expecting"),
         ("a.json", '{"levels": 3}', "not a hierarchy"),
@@ -450,24 +374,12 @@ def test_mistakes_are_one_clear_line(tmp_path, name, content, message):
 
 
 def test_nesting_and_cuts():
-    rows = [
-        imported_step(0, 6, "salad"),
-        imported_step(1, 2, "peel"),
-        imported_step(2, 4, "cut"),
-        imported_step(7, 9, "eat"),
-    ]
+    spans = [(0, 6, "salad"), (1, 2, "peel"), (2, 4, "cut"), (7, 9, "eat")]
+    rows = [imported_step(*span) for span in spans]
     coarse, fine = nest_rows([rows], 10.0)
     assert labels_of(coarse) == [(0.0, 6, "salad"), (6, 7, None), (7, 9, "eat"), (9, 10.0, None)]
     # A step without finer ones stands for itself on the finer level.
-    assert labels_of(fine) == [
-        (0.0, 1, None),
-        (1, 2, "peel"),
-        (2, 4, "cut"),
-        (4, 6, None),
-        (6, 7, None),
-        (7, 9, "eat"),
-        (9, 10.0, None),
-    ]
+    assert labels_of(fine) == [(0.0, 1, None), *spans[1:3], (4, 6, None), (6, 7, None), spans[3], (9, 10.0, None)]
     assert {step.parent for step in fine[:4]} == {coarse[0].id}
     (level,) = nest_rows([[imported_step(0, 5, "a"), imported_step(3, 10, "b")]], 10.0, cut_overlaps=True)
     assert labels_of(level) == [(0.0, 3, "a"), (3, 10.0, "b")]
@@ -508,16 +420,13 @@ def test_long_ids_are_the_same_for_steps_and_their_parents(tmp_path):
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        (
-            [[Step("0", 0.0, 4.0, 0), Step("1", 5.0, 9.0, 0)]],
-            "level 0: step 1 must begin where the step before it ends",
-        ),
-        ([[Step("0", 0.0, 8.0, 0)]], r"level 0 ends at 8\.0 s, the video at 9\.0"),
+        ([[Step("0", 0.0, 4.0, 0), Step("1", 5.0, 9.0, 0)]], "level 0: step 1"),
+        ([[Step("0", 0.0, 8.0, 0)]], r"level 0 ends at 8\.0 s"),
         ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0, parent="2")]], "step 1 must lie inside its parent"),
         ([[Step("0", 0.0, 9.0, 0)], [Step("1", 0.0, 9.0, 0)]], "step 1 must lie inside its parent"),
-        ([[Step("0", 0.0, 9.0, 0)], []], "1 to 16 levels"),
-        ([[Step(str(i), 0.0, 9.0, 0, parent=str(i - 1) if i else None)] for i in range(17)], "1 to 16 levels"),
-        ([[Step("0", 0.0, 9.0, 10**6 + 1)]], "a thread must be a whole number from 0 to 1000000"),
+        ([[Step("0", 0.0, 9.0, 0)], []], "16 levels"),
+        ([[Step(str(i), 0.0, 9.0, 0, parent=str(i - 1) if i else None)] for i in range(17)], "16 levels"),
+        ([[Step("0", 0.0, 9.0, 10**6 + 1)]], "thread"),
     ],
 )
 def test_one_check_of_levels_for_documents_and_for_the_page(levels, message):
@@ -537,22 +446,3 @@ def test_steps_and_speech_have_the_same_times(tmp_path, suffix, fraction):
     (utterance,) = read_transcript(file)
     expected = (3601.5, 9002.5) if fraction else (3601.0, 9002.0)
     assert (step.start_s, step.end_s) == (utterance.start_s, utterance.end_s) == expected
-
-
-def test_an_unknown_encoding_is_an_error_of_the_file(tmp_path):
-    file = tmp_path / "a.eaf"
-    file.write_text('<?xml version="1.0" encoding="utf-99"?><annotations/>')
-    with pytest.raises(InputError, match=r"a\.eaf: .*utf-99"):
-        read_step_file(file, VIDEO)
-
-
-def test_edits_beside_a_video(tmp_path):
-    video = tmp_path / "kitchen.mp4"
-    assert read_edits(video) is None
-    hierarchy = Hierarchy(str(video), "m", 9.0, ((Step("0", 0.0, 9.0, 0, label="x"),),))
-    write_edits(video, None, hierarchy)
-    assert edits_file(video).name == "kitchen.mp4.hiero.json"
-    assert read_edits(video).hierarchy == hierarchy
-    edits_file(video).write_text('{"duration_s": 3, "levels": []}')
-    with pytest.raises(InputError, match=r"kitchen\.mp4\.hiero\.json: a hierarchy must have"):
-        read_edits(video)

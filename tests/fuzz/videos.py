@@ -12,7 +12,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.media.audio import SAMPLE_RATE, read_audio
-from hiero.media.cutting import CONTAINERS, Piece, write_clip
+from hiero.media.cutting import CONTAINERS, FileSpan, write_clip
 from hiero.media.decode import Sampling, probe, read_segments
 from hiero.media.parallel_decode import read_segments_parallel
 from tests.films import write_video
@@ -91,10 +91,10 @@ def cut_video(folder: Path, rng: random.Random) -> None:
     path = folder / f"v.{rng.choice(list(CODECS)[:-1])}"
     path.write_bytes(damage_bytes(made_film(path.suffix[1:]), rng))
     times_s = [rng.choice((-1.0, 0.0, 0.5, 1.0, 2.03, 3.9, 4.0, 1e9)) for _ in range(4)]
-    pieces = [Piece(path, *sorted(times_s[:2])), Piece(path, *sorted(times_s[2:]))][: rng.choice((1, 2))]
+    spans = [FileSpan(path, *sorted(times_s[:2])), FileSpan(path, *sorted(times_s[2:]))][: rng.choice((1, 2))]
     clip = folder / f"clip{rng.choice(list(CONTAINERS))}"
     try:
-        written = write_clip(clip, pieces, copy=rng.random() < 0.5)
+        written = write_clip(clip, spans, copy=rng.random() < 0.5)
     except InputError:
         assert [file.name for file in folder.iterdir()] == [path.name]
         raise

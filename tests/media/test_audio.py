@@ -72,13 +72,13 @@ def test_beeps_are_heard_at_their_time(tmp_path, options, shift_s):
     assert has_audio(path)
 
 
-def test_blocks_are_small(tmp_path):
+def test_silence_comes_in_bounded_blocks(tmp_path):
     path = write_beeps(tmp_path / "a.mkv", [], sound_from_s=25.0, length_s=26.0)
     blocks = list(read_audio(path))
     assert all(block.dtype == np.int16 and len(block) <= 10 * SAMPLE_RATE for block in blocks)
 
 
-def test_a_file_that_breaks_off(tmp_path):
+def test_a_truncated_file_is_heard_up_to_its_end(tmp_path):
     path = write_beeps(tmp_path / "a.mkv", [1.0], length_s=20.0)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     heard, length_s = beeps_in(path)
@@ -86,7 +86,7 @@ def test_a_file_that_breaks_off(tmp_path):
     assert length_s < 20
 
 
-def test_what_has_no_sound_is_said(tmp_path):
+def test_files_without_audio(tmp_path):
     silent = write_video(tmp_path / "a.mp4", [1] * 5)
     assert not has_audio(silent)
     with pytest.raises(InputError, match="no audio stream"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiero.errors import InputError
-from hiero.media.cutting import Piece, write_clip
+from hiero.media.cutting import FileSpan, write_clip
 from tests.films import import_av, write_video
 from tests.media.test_audio import beeps_in, write_beeps
 from tests.processes import run_python
@@ -67,9 +67,9 @@ def write_film(
             frame.pts, frame.time_base = round(time_s * ticks), Fraction(1, ticks)
             out.mux(stream.encode(frame))
             while sound is not None and position / audio_rate <= time_s:
-                piece = sine(sound, position, audio_rate)
-                position += piece.samples
-                out.mux(sound.encode(piece))
+                block = sine(sound, position, audio_rate)
+                position += block.samples
+                out.mux(sound.encode(block))
         for each in out.streams:
             out.mux(each.encode(None))
     return path
@@ -97,18 +97,17 @@ def read_sound(path, number=0):
         return samples, track.codec_context.sample_rate
 
 
-def check_clip(path, pieces, written, min_psnr=30):
-    """The frames of a clip are those of its pieces."""
+def check_clip(path, spans, written, min_psnr=30):
+    """The frames of a clip are those of its spans."""
     expected, offset_s = [], 0.0
-    for piece in pieces:
-        source = read_frames(piece.path)
-        inside = [frame for frame in source if piece.start_s - 1e-4 <= frame[0] < piece.end_s - 1e-4]
-        after = [frame for frame in source if frame[0] >= piece.end_s - 1e-4]
+    for span in spans:
+        source = read_frames(span.path)
+        inside = [frame for frame in source if span.start_s - 1e-4 <= frame[0] < span.end_s - 1e-4]
+        after = [frame for frame in source if frame[0] >= span.end_s - 1e-4]
         expected += [(offset_s + time_s - inside[0][0], picture) for time_s, picture, _ in inside]
         offset_s += (after[0][0] if after else inside[-1][0] + 1 / FPS) - inside[0][0]
     frames = read_frames(path)
-    assert len(frames) == len(expected) == written.num_encoded
-    assert written.num_copied == 0
+    assert len(frames) == len(expected) == written.num_frames
     np.testing.assert_allclose([time_s for time_s, *_ in frames], [time_s for time_s, _ in expected], atol=0.0021)
     assert min(psnr(a[1], b[1]) for a, b in zip(frames, expected, strict=True)) > min_psnr
     assert written.duration_s == pytest.approx(offset_s, abs=0.002)
@@ -120,9 +119,9 @@ def test_h264_of_any_structure_is_cut_to_the_frame(tmp_path, gop, b_frames):
     options = {"g": str(gop), "bf": str(b_frames), "preset": "ultrafast"}
     film = write_film(tmp_path / "film.mp4", options=options, audio="aac")
     for start_s, end_s in [(0.0, 1.0), (0.5, 1.63), (0.9, 0.97), (1.2, 9.0)]:
-        pieces = [Piece(film, start_s, end_s)]
-        written = write_clip(tmp_path / "clip.mp4", pieces, title="a clip")
-        check_clip(tmp_path / "clip.mp4", pieces, written)
+        spans = [FileSpan(film, start_s, end_s)]
+        written = write_clip(tmp_path / "clip.mp4", spans, title="a clip")
+        check_clip(tmp_path / "clip.mp4", spans, written)
     with av.open(str(tmp_path / "clip.mp4")) as clip:
         assert clip.metadata["title"] == "a clip"
         assert clip.metadata["comment"] == "a made film"
@@ -164,22 +163,22 @@ FILMS = {
     ("kind", "suffix"),
     [*((kind, ".mp4") for kind in FILMS), *product(("turned", "transport stream"), (".mkv", ".webm", ".ts"))],
 )
-def test_other_films(tmp_path, kind, suffix):
+def test_films_of_other_formats_are_cut_to_the_frame(tmp_path, kind, suffix):
     name, settings = FILMS[kind]
     film = write_film(tmp_path / name, **settings)
-    pieces = [Piece(film, 0.7, 1.6)]
+    spans = [FileSpan(film, 0.7, 1.6)]
     clip = tmp_path / f"clip{suffix}"
-    written = write_clip(clip, pieces)
+    written = write_clip(clip, spans)
     if kind == "odd size":
         assert read_frames(clip)[0][1].shape == (62, 96)
-        assert len(read_frames(clip)) == written.num_encoded == 27
+        assert len(read_frames(clip)) == written.num_frames == 27
         return
     if kind == "turned":
         rotation = {rotation for *_, rotation in read_frames(clip)}
         shape = read_frames(clip)[0][1].shape
         assert (rotation, shape) == (({90}, (HEIGHT, WIDTH)) if suffix == ".mp4" else ({0}, (WIDTH, HEIGHT)))
     if kind != "turned" or suffix == ".mp4":
-        check_clip(clip, pieces, written)
+        check_clip(clip, spans, written)
     if settings.get("audio"):
         samples, rate = read_sound(clip)
         assert rate == 48_000
@@ -188,32 +187,32 @@ def test_other_films(tmp_path, kind, suffix):
         assert np.abs(middle).max() == pytest.approx(0.3, abs=0.05)
 
 
-def test_sound_stays_in_sync(tmp_path):
+def test_audio_stays_in_sync(tmp_path):
     film = write_beeps(tmp_path / "film.mkv", [1.5, 3.0, 4.5], length_s=6.0)
-    write_clip(tmp_path / "clip.mp4", [Piece(film, 1.0, 2.0), Piece(film, 2.5, 5.0)])
+    write_clip(tmp_path / "clip.mp4", [FileSpan(film, 1.0, 2.0), FileSpan(film, 2.5, 5.0)])
     starts_s, length_s = beeps_in(tmp_path / "clip.mp4")
     assert starts_s == pytest.approx([0.5, 1.5, 3.0], abs=0.01)
     assert length_s == pytest.approx(3.5, abs=0.03)
     assert read_sound(tmp_path / "clip.mp4")[1] == 44_100  # as in the source
 
 
-def test_a_frame_that_is_shown_for_long_starts_the_clip(tmp_path):
+def test_a_clip_starts_with_the_frame_on_the_screen(tmp_path):
     slides = write_video(tmp_path / "slides.mp4", [50, 100, 150], times_s=[0.0, 4.0, 8.0])
-    write_clip(tmp_path / "clip.mp4", [Piece(slides, 2.0, 6.0)])
+    write_clip(tmp_path / "clip.mp4", [FileSpan(slides, 2.0, 6.0)])
     frames = read_frames(tmp_path / "clip.mp4")
     assert [(round(time_s, 2), round(picture.mean() / 50)) for time_s, picture, _ in frames] == [(0.0, 1), (2.0, 2)]
-    written = write_clip(tmp_path / "clip.mp4", [Piece(slides, 5.0, 6.0)])
-    assert (written.num_encoded, written.duration_s) == (1, pytest.approx(1.0))
+    written = write_clip(tmp_path / "clip.mp4", [FileSpan(slides, 5.0, 6.0)])
+    assert (written.num_frames, written.duration_s) == (1, pytest.approx(1.0))
 
 
 @pytest.mark.slow
-def test_pieces_of_several_files_are_joined(tmp_path):
+def test_spans_of_several_files_are_joined(tmp_path):
     one = write_film(tmp_path / "one.mp4", options={"g": "15", "bf": "2"}, audio="aac")
     two = write_film(tmp_path / "two.webm", codec="libvpx", options={"g": "15", "b": "4M"}, ticks=1000)
-    pieces = [Piece(one, 0.7, 1.6), Piece(two, 0.2, 1.1), Piece(one, 0.1, 0.4)]
+    spans = [FileSpan(one, 0.7, 1.6), FileSpan(two, 0.2, 1.1), FileSpan(one, 0.1, 0.4)]
     done = []
-    written = write_clip(tmp_path / "reel.mp4", pieces, progress=done.append)
-    check_clip(tmp_path / "reel.mp4", pieces, written)
+    written = write_clip(tmp_path / "reel.mp4", spans, progress=done.append)
+    check_clip(tmp_path / "reel.mp4", spans, written)
     assert done == ["one.mp4", "two.webm", "one.mp4"]
     samples, _ = read_sound(tmp_path / "reel.mp4")  # the second has no sound: silence
     loud = [
@@ -227,7 +226,7 @@ def test_pieces_of_several_files_are_joined(tmp_path):
 def test_other_sizes_and_rotations_fit_into_the_first(tmp_path):
     one = write_film(tmp_path / "one.mp4", num=10)
     two = write_film(tmp_path / "two.mp4", num=10, rotation=90)
-    write_clip(tmp_path / "reel.mp4", [Piece(one, 0.0, 0.1), Piece(two, 0.0, 0.1)])
+    write_clip(tmp_path / "reel.mp4", [FileSpan(one, 0.0, 0.1), FileSpan(two, 0.0, 0.1)])
     frames = read_frames(tmp_path / "reel.mp4")
     assert len(frames) == 6
     picture, rotation = frames[-1][1:]
@@ -241,10 +240,9 @@ def test_copied_clips_start_at_the_keyframe_before(tmp_path, kind):
     name, settings = FILMS[kind]
     film = write_film(tmp_path / name, **settings)
     clip = tmp_path / f"clip{film.suffix}"
-    written = write_clip(clip, [Piece(film, 0.7, 1.6)], copy=True)
+    written = write_clip(clip, [FileSpan(film, 0.7, 1.6)], copy=True)
     source, frames = read_frames(film), read_frames(clip)
-    assert written.num_encoded == 0
-    assert written.num_copied == len(frames)
+    assert written.num_frames == len(frames)
     with av.open(str(film)) as container:
         zero = container.streams.video[0].start_time
         times_s = [
@@ -262,33 +260,33 @@ def test_copied_clips_start_at_the_keyframe_before(tmp_path, kind):
         assert samples.shape[1] / rate == pytest.approx(1.6 - begin_s, abs=0.06)
 
 
-def test_copied_pieces_are_joined_if_they_are_alike(tmp_path):
+def test_copied_spans_must_have_one_format(tmp_path):
     one = write_film(tmp_path / "one.mp4", options={"g": "15", "bf": "2"}, audio="aac")
-    written = write_clip(tmp_path / "reel.mp4", [Piece(one, 0.5, 1.0), Piece(one, 1.0, 1.5)], copy=True)
+    written = write_clip(tmp_path / "reel.mp4", [FileSpan(one, 0.5, 1.0), FileSpan(one, 1.0, 1.5)], copy=True)
     frames = read_frames(tmp_path / "reel.mp4")
-    assert len(frames) == written.num_copied >= 30
+    assert len(frames) == written.num_frames >= 30
     assert (np.diff([time_s for time_s, *_ in frames]) > 0).all()
     two = write_film(tmp_path / "two.mp4", options={"g": "15"})
     with pytest.raises(InputError, match="Cut without --copy"):
-        write_clip(tmp_path / "other.mp4", [Piece(one, 0.5, 1.0), Piece(two, 0.5, 1.0)], copy=True)
+        write_clip(tmp_path / "other.mp4", [FileSpan(one, 0.5, 1.0), FileSpan(two, 0.5, 1.0)], copy=True)
     with pytest.raises(InputError, match="contains no frame after"):
-        write_clip(tmp_path / "other.mp4", [Piece(one, 50.0, 60.0)], copy=True)
+        write_clip(tmp_path / "other.mp4", [FileSpan(one, 50.0, 60.0)], copy=True)
     assert not (tmp_path / "other.mp4").exists()
 
 
-def test_errors_leave_nothing(tmp_path):
+def test_errors_leave_no_file(tmp_path):
     film = write_film(tmp_path / "film.mp4", num=10)
     with pytest.raises(InputError, match="contains no frame after"):
-        write_clip(tmp_path / "clip.mp4", [Piece(film, 50.0, 60.0)])
+        write_clip(tmp_path / "clip.mp4", [FileSpan(film, 50.0, 60.0)])
     (tmp_path / "no.mp4").write_bytes(b"no video")
     with pytest.raises(InputError, match="FFmpeg"):
-        write_clip(tmp_path / "clip.mp4", [Piece(tmp_path / "no.mp4", 0.0, 1.0)])
+        write_clip(tmp_path / "clip.mp4", [FileSpan(tmp_path / "no.mp4", 0.0, 1.0)])
 
     def interrupt(_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_clip(tmp_path / "clip.mp4", [Piece(film, 0.0, 1.0)], progress=interrupt)
+        write_clip(tmp_path / "clip.mp4", [FileSpan(film, 0.0, 1.0)], progress=interrupt)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "no.mp4"]
 
 
@@ -296,8 +294,8 @@ def test_errors_leave_nothing(tmp_path):
 def test_a_full_disk_is_an_oserror(tmp_path, copy):
     film = write_film(tmp_path / "film.mp4", options={"crf": "1", "g": "10"})
     code = (
-        "from pathlib import Path; from hiero.media.cutting import Piece, write_clip\n"
-        f"write_clip(Path({str(tmp_path / 'clip.mp4')!r}), [Piece(Path({str(film)!r}), 0.1, 1.9)], copy={copy})"
+        "from pathlib import Path; from hiero.media.cutting import FileSpan, write_clip\n"
+        f"write_clip(Path({str(tmp_path / 'clip.mp4')!r}), [FileSpan(Path({str(film)!r}), 0.1, 1.9)], copy={copy})"
     )
     result = run_python(code, check=False, limit_bytes=8_000)
     assert result.returncode == 1

@@ -60,14 +60,7 @@ def test_one_frame_is_found_by_seeking(make, name, start_s):
 
 @pytest.mark.parametrize(
     ("name", "codec"),
-    [
-        ("v.avi", "mpeg4"),
-        ("v.mov", "libx264"),
-        ("v.webm", "libvpx"),
-        ("v.mkv", "ffv1"),
-        ("v.gif", "gif"),
-        ("v.ts", "libx264"),
-    ],
+    [("v.avi", "mpeg4"), ("v.mov", "libx264"), ("v.webm", "libvpx"), ("v.mkv", "ffv1"), ("v.gif", "gif")],
 )
 def test_containers_and_codecs(make, name, codec):
     path = make(name, [40] * 10 + [200] * 10, codec=codec)
@@ -106,7 +99,7 @@ def test_frames_are_scaled_by_the_short_side(make):
 
 
 @pytest.mark.parametrize(("width", "height"), [(4096, 16), (8192, 2), (16, 512)])
-def test_a_strip_is_squeezed(make, width, height):
+def test_the_aspect_of_scaled_frames_is_limited(make, width, height):
     """Scaled by its short side, a strip of two pixels would be a million wide."""
     path = make("strip.mkv", [90] * 2, pictures=[np.full((height, width, 3), 90, dtype=np.uint8)] * 2, codec="ffv1")
     frames = next(read_segments(path, Sampling(num_frames=2, short_side=256))).frames
@@ -114,7 +107,7 @@ def test_a_strip_is_squeezed(make, width, height):
     assert abs(int(frames[0, 100, 100, 0]) - 90) < 10
 
 
-def test_frames_that_do_not_fit_are_refused_before_they_are_decoded(make, monkeypatch):
+def test_frames_that_do_not_fit_into_memory_are_refused(make, monkeypatch):
     path = make("v.mp4", [90] * 10)
     monkeypatch.setattr("hiero.media.decode.MAX_PIXELS", 3000)
     with pytest.raises(InputError, match=r"v\.mp4: its frames have 64 × 48 pixels, the limit is 3,000"):
@@ -129,7 +122,7 @@ def test_frames_that_do_not_fit_are_refused_before_they_are_decoded(make, monkey
 
 @pytest.mark.parametrize("name", ["v.mkv", "v.mp4"])
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_jump_of_the_clock_is_left_out_and_said(make, name, skip):
+def test_a_jump_of_the_timestamps_is_left_out(make, name, skip):
     """Forty frames, a day between two of them: not a day of a standing picture."""
     times_s = [i / 10 + (DAY_S if i >= 20 else 0) for i in range(40)]
     path = make(name, [50] * 20 + [150] * 20, times_s)
@@ -138,7 +131,7 @@ def test_a_jump_of_the_clock_is_left_out_and_said(make, name, skip):
     assert len(caught) == 1
 
 
-def test_a_single_wrong_timestamp_costs_nothing(make):
+def test_a_single_wrong_timestamp_is_ignored(make):
     ticks = [0, 100, 200, 300 + 1000 * 30 * DAY_S, 400, 500]
     with (
         VideoReader(make("v.mp4", [50] * 2), 0) as reader,
@@ -149,7 +142,7 @@ def test_a_single_wrong_timestamp_costs_nothing(make):
     assert len(caught) == 1
 
 
-def test_a_stretched_clock_ends(make):
+def test_stretched_timestamps_are_bounded_by_the_file_size(make):
     """Every frame half an hour after the last, as another unit of time in the header makes it: the size
     of the file bounds how long its pictures may stand.
     """
@@ -159,7 +152,7 @@ def test_a_stretched_clock_ends(make):
     assert end_s < 3600 + path.stat().st_size / 500 + 100 * 10
 
 
-def test_a_gif_with_damaged_delays_ends(make):
+def test_damaged_delays_of_a_gif_are_bounded(make):
     path = make("v.gif", list(range(0, 240, 4)), codec="gif")
     before, *frames = path.read_bytes().split(b"\x21\xf9\x04")
     assert len(frames) == 60
@@ -170,7 +163,7 @@ def test_a_gif_with_damaged_delays_ends(make):
     assert end_s < 3600 + path.stat().st_size / 500 + 60 * 10
 
 
-def test_a_slide_may_stand_for_minutes(make):
+def test_a_slide_may_be_shown_for_minutes(make):
     path = make("v.mkv", [50, 150], [0.0, 1200.0])
     segments = list(read_segments(path, Sampling(num_frames=1, spacing_s=100.0, short_side=None)))
     assert len(segments) == 12
@@ -182,7 +175,7 @@ def test_the_last_segment(make):
     assert sampled_greys(make("c.mp4", [50]), num_frames=4) == [[50] * 4]  # one frame is a video too
 
 
-def test_a_broken_tail_gives_what_came_before(make):
+def test_a_damaged_file_is_read_up_to_the_damage(make):
     path = make("v.ts", list(range(20, 220, 2)), codec="libx264", options={"g": "5"})
     whole = sampled_greys(path, num_frames=2)
     path.write_bytes(path.read_bytes()[: int(0.6 * path.stat().st_size)] + b"\x00" * 5000)
@@ -194,7 +187,7 @@ def test_a_broken_tail_gives_what_came_before(make):
     assert all(issubclass(w.category, BrokenVideoWarning) for w in caught)
 
 
-def test_files_that_are_no_videos(make, tmp_path):
+def test_files_that_are_not_videos(make, tmp_path):
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(5000))
     (tmp_path / "text.mp4").write_text("not a video")
@@ -209,7 +202,7 @@ def test_files_that_are_no_videos(make, tmp_path):
         sampled_greys(cut)
 
 
-def test_a_file_with_sound_alone(tmp_path):
+def test_a_file_with_only_audio(tmp_path):
     path = tmp_path / "sound.wav"
     with av.open(str(path), "w") as out:
         stream = out.add_stream("pcm_s16le", rate=8000)
@@ -236,7 +229,6 @@ def test_several_streams(make, tmp_path):
             for packet in stream.encode(None):
                 out.mux(packet)
     path = tmp_path / "two.mkv"
-    assert probe(path).num_streams == 2
     assert sampled_greys(path, num_frames=1) == [[40]]
     assert sampled_greys(path, num_frames=1, stream=1) == [[200]]
     with pytest.raises(InputError, match="has 2 video streams; --stream must be less than that, got 2"):
@@ -260,13 +252,8 @@ def test_memory_does_not_grow_with_length(make):
     peak = []
     for name, num in (("short.mkv", 60), ("long.mkv", 600)):
         path = make(name, [0] * num, pictures=[pictures[i % 4] for i in range(num)], codec="mpeg4")
-        peak.append(
-            int(
-                subprocess.run(
-                    [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-                ).stdout
-            )
-        )
+        command = [sys.executable, "-c", program, str(path)]
+        peak.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     assert peak[1] < 1.15 * peak[0]
 
 
@@ -283,7 +270,7 @@ def test_a_stream_that_changes_its_size(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_a_file_that_was_cut_off_is_said(make, tmp_path, threads):
+def test_a_truncated_file_gives_a_warning(make, tmp_path, threads):
     """Its index is at the front, so that it opens; the rest of its frames is gone. FFmpeg's threads hide that."""
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 255, (48, 64, 3), dtype=np.uint8) for _ in range(100)]
@@ -308,23 +295,18 @@ def b_frames(make, num_b_frames, num_frames=90):
     return make("b.mp4", [20 + 2 * i for i in range(num_frames)], fps=30, codec="libx264", options=options)
 
 
-def test_frames_that_nothing_refers_to_are_left_out(make):
+def test_unreferenced_frames_are_skipped(make):
     """Half of the frames: the same segments and times, each picture at most one sampling late."""
     path = b_frames(make, 1)
     every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
     assert [(s.index, s.times_s, s.end_s) for s in some] == [(s.index, s.times_s, s.end_s) for s in every]
-    late = np.concatenate(
-        [
-            [a.mean() - b.mean() for a, b in zip(x.frames, y.frames, strict=True)]
-            for x, y in zip(every, some, strict=True)
-        ]
-    )
+    late = np.stack([s.frames.mean((1, 2, 3)) for s in every]) - np.stack([s.frames.mean((1, 2, 3)) for s in some])
     assert late.max() > 1, "no frame was left out"
     assert late.min() > -1
     assert late.max() < 2 * 30 / 10 + 1
 
 
-def test_frames_stay_where_too_few_would_be_left(make):
+def test_unreferenced_frames_are_kept_if_too_few_would_remain(make):
     path = b_frames(make, 7)  # of 30 frames a second fewer than four are left
     every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
     for a, b in zip(every, some, strict=True):

@@ -87,7 +87,7 @@ def decode_parts(decoder: PartDecoder, path) -> np.ndarray:
     st.sampled_from([("yuv420p", "nv12"), ("yuvj420p", "nv12"), ("yuv420p10le", "p010le")]),
     st.integers(0, 1000),
 )
-def test_the_layout_of_a_gpu_gives_the_same_pictures(
+def test_pixel_formats_of_a_gpu_give_the_same_pictures(
     half_height, half_width, short_side, matrix, is_full, layouts, seed
 ):
     if layouts[0] == "yuv420p10le":  # on x86 swscale reads beyond the last row of other widths, and shows what is there
@@ -129,7 +129,7 @@ def test_the_cpu_reads_what_the_gpu_cannot(tmp_path, cpu_as_gpu, monkeypatch, pa
     assert decoder.reader is None
 
 
-def test_a_decoder_that_failed_is_gone(video, cpu_as_gpu, monkeypatch):
+def test_a_failed_decoder_is_freed(video, cpu_as_gpu, monkeypatch):
     """It holds memory of the GPU."""
     readers = []
 
@@ -146,31 +146,28 @@ def test_a_decoder_that_failed_is_gone(video, cpu_as_gpu, monkeypatch):
     assert readers[0]() is None
 
 
-def test_codecs_whose_decoders_may_differ(tmp_path, cpu_as_gpu):
+def test_inexact_codecs_are_decoded_by_the_cpu(tmp_path, cpu_as_gpu):
     path = write_video(tmp_path / "v.mp4", [0] * 60, pictures=random_pictures(60), codec="mpeg4")
     decoder = PartDecoder(gpu=0)
     assert np.array_equal(decode_parts(decoder, path), decode_parts(PartDecoder(), path))
     assert decoder.failed
 
 
-def test_frames_that_are_cropped(video):
+def test_cropped_frames_are_decoded_by_the_cpu(video):
     """FFmpeg does not cut the left and the top off what is on a GPU."""
-    context = SimpleNamespace(width=1278, height=720)
-    reader, frame = (
-        SimpleNamespace(gpu=0, stream=SimpleNamespace(codec_context=context)),
-        SimpleNamespace(width=1280, height=720),
-    )
+    stream = SimpleNamespace(codec_context=SimpleNamespace(width=1278, height=720))
+    reader, frame = SimpleNamespace(gpu=0, stream=stream), SimpleNamespace(width=1280, height=720)
     with pytest.raises(PartError, match="does not crop"):
         PartDecoder(gpu=0)._display(frame, find_parts(video)[0][0], reader)
 
 
-def test_another_file_of_the_same_name(video):
+def test_a_replaced_file_is_noticed(video):
     task, num_bytes = find_parts(video)[0]
     with pytest.raises(PartError, match="the file has changed"):
         PartDecoder().decode(replace(task, version=(1, 2, 3)), np.empty(num_bytes, np.uint8))
 
 
-def test_no_gpu(video):
+def test_without_a_gpu_the_cpu_decodes(video):
     """Named, but no driver is here: the same processes decode by the CPU."""
     expected = list(read_segments(video, Sampling(**OPTIONS)))
     actual = list(read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=0))
@@ -179,7 +176,7 @@ def test_no_gpu(video):
 
 
 @pytest.mark.slow
-def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
+def test_idle_processes_close_their_files(video, tmp_path, monkeypatch):
     """A stand-in for the GPU in the processes themselves: its number comes there, and files are
     open until they rest.
     """
@@ -212,7 +209,7 @@ def test_processes_use_the_gpu_and_rest(video, tmp_path, monkeypatch):
     assert all(worker.process is None for worker in pool.workers)
 
 
-def test_a_deleted_video(video, tmp_path):
+def test_a_video_deleted_while_it_is_read(video, tmp_path):
     expected = [s.frames for s in read_segments(video, Sampling(**OPTIONS | {"num_frames": 1}))]
     video = Path(shutil.copy(video, tmp_path / "v.mp4"))
     segments = read_segments_parallel(video, Sampling(**OPTIONS | {"num_frames": 1}), processes=2, gpu=0)
@@ -224,7 +221,7 @@ def test_a_deleted_video(video, tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_gpu_decodes_the_same(video):
+def test_the_gpu_gives_the_same_pictures(video):
     if not decode.has_gpu_decoder():
         pytest.skip("this PyAV does not decode on GPUs")
     decoder = PartDecoder(gpu=0)

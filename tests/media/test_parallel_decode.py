@@ -67,18 +67,18 @@ def assert_same(path, **options) -> int:
     st.booleans(),
     st.integers(1, 9),
 )
-def test_the_same_segments(tmp_path, num, keyframes, num_b, spacing_s, skip, num_frames):
+def test_segments_equal_those_of_one_process(tmp_path, num, keyframes, num_b, spacing_s, skip, num_frames):
     options = {"g": str(keyframes), "bf": str(num_b), "preset": "fast"}
     path = write_video(tmp_path / "v.mp4", [0] * num, pictures=noise(num), options=options)
     assert_same(path, spacing_s=spacing_s, skip_unreferenced=skip, num_frames=num_frames)
 
 
-def test_all_of_it_is_read_in_parts(make, only_parts):
+def test_a_video_is_read_in_parts_to_its_end(make, only_parts):
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5", "bf": "2", "preset": "fast"})
     assert assert_same(path) == 6
 
 
-def test_leading_pictures_of_open_groups(tmp_path, only_parts):
+def test_open_groups_of_pictures(tmp_path, only_parts):
     """In HEVC pictures that are shown before a keyframe may come after it, and need what came before."""
     path = tmp_path / "v.mp4"
     with av.open(str(path), "w") as out:
@@ -98,12 +98,12 @@ def test_containers_and_codecs(make, name, codec):
     assert_same(make(name, [0] * 30, pictures=noise(30), codec=codec, options={"g": "5"}))
 
 
-def test_times_that_are_uneven(make, only_parts):
+def test_a_variable_frame_rate(make, only_parts):
     times_s = np.cumsum(np.random.default_rng(1).uniform(0.03, 0.6, 40)).round(3).tolist()
     assert_same(make("v.mkv", [0] * 40, times_s, pictures=noise(40), options={"g": "4"}))
 
 
-def test_a_jump_of_the_clock_is_read_by_one(make):
+def test_a_video_with_a_jump_is_read_by_one_process(make):
     times_s = [i / 10 + (7200 if i > 30 else 0) for i in range(60)]
     path = make("v.mkv", [0] * 60, times_s, pictures=noise(60), options={"g": "5"})
     with pytest.warns(BrokenVideoWarning, match="jump ahead"):
@@ -119,14 +119,14 @@ def test_a_broken_tail(make, tmp_path):
         assert assert_same(cut) == 4
 
 
-def test_a_file_that_is_no_video(tmp_path):
+def test_a_file_that_is_not_a_video(tmp_path):
     path = tmp_path / "v.mp4"
     path.write_bytes(b"no video")
     with pytest.raises(InputError, match="not a video"):
         list(read_segments_parallel(path, processes=PROCESSES))
 
 
-def test_a_process_that_dies_is_replaced(make):
+def test_a_killed_process_is_restarted(make):
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     assert_same(path)
     pool = decoding_pool(PROCESSES)
@@ -145,7 +145,7 @@ def test_processes_that_cannot_be_started(make, monkeypatch):
     assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
 
 
-def test_readers_that_stop_leave_nothing(make):
+def test_abandoned_readers_free_their_parts(make):
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     for _ in range(4):
         segments = read_segments_parallel(path, Sampling(num_frames=2), processes=PROCESSES)
@@ -155,7 +155,7 @@ def test_readers_that_stop_leave_nothing(make):
     assert_same(path)
 
 
-def test_videos_that_nobody_reads_on_do_not_stop_others(make, only_parts):
+def test_a_paused_reader_does_not_block_others(make, only_parts):
     path = make("v.mp4", [0] * 80, pictures=noise(80), options={"g": "5"})
     readers = [
         read_segments_parallel(path, Sampling(num_frames=6, short_side=32), processes=PROCESSES) for _ in range(3)
@@ -166,7 +166,7 @@ def test_videos_that_nobody_reads_on_do_not_stop_others(make, only_parts):
         assert all(np.array_equal(one.frames, other.frames) for other in others)
 
 
-def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
+def test_output_of_a_process_is_not_taken_for_a_reply(make, monkeypatch):
     monkeypatch.setattr(parallel_decode, "PROGRAM", "print('welcome');" + parallel_decode.PROGRAM)
     monkeypatch.setattr(parallel_decode, "_pools", {})
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
@@ -175,7 +175,7 @@ def test_what_else_a_process_prints_is_no_answer(make, monkeypatch):
     parallel_decode.close_pools()
 
 
-def test_an_error_of_the_file_is_said_as_by_one_process(make, monkeypatch):
+def test_errors_of_the_file_lead_to_one_process(make, monkeypatch):
     def fail(_):
         raise av.InvalidDataError(1, "read")
         yield
@@ -184,7 +184,7 @@ def test_an_error_of_the_file_is_said_as_by_one_process(make, monkeypatch):
     assert assert_same(make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})) == 6
 
 
-def test_a_file_that_is_replaced_meanwhile(make):
+def test_a_file_replaced_while_it_is_read(make):
     """Parts of the new one are not taken for those of the old one; the rest is read as one process would."""
     path = make("v.mp4", [0] * 60, pictures=noise(60), options={"g": "5"})
     reader = read_segments_parallel(path, Sampling(num_frames=6, short_side=32), processes=PROCESSES)

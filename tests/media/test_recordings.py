@@ -55,7 +55,7 @@ def names(paths, folder=""):
         (["part1.mp4", "part2.mp4", "GX0100123.MP4"], [["part1.mp4"], ["part2.mp4"], ["GX0100123.MP4"]]),
     ],
 )
-def test_recordings(files, recordings):
+def test_files_are_grouped_by_recording(files, recordings):
     assert names(files) == recordings
     # Another order of the files gives the same recordings.
     assert sorted(names(reversed(files))) == sorted(recordings)
@@ -66,7 +66,7 @@ def test_folders_are_kept_apart():
     assert [recording.paths for recording in group_chapters(files)] == [(files[0], files[2]), (files[1],)]
 
 
-def test_what_is_missing_is_said():
+def test_missing_chapters_are_listed():
     (recording,) = group_chapters([Path("GX010012.MP4"), Path("GX040012.MP4")])
     assert recording.missing == (2, 3)
     assert "chapter 2, 3 is missing" in recording.describe()
@@ -78,19 +78,12 @@ def test_what_is_missing_is_said():
     assert many.describe() == "GX010012.MP4 … GX110012.MP4 (11 files)"
 
 
-def test_names_of_other_things_are_no_chapters():
-    for name in (
-        "kitchen.mp4",
-        "GX01001.MP4",
-        "xGX010012.MP4",
-        "GOPR12.MP4",
-        "PI world v1.mp4",
-        "VID_20240501_101500.mp4",
-    ):
-        assert parse_chapter(Path(name)) is None
+def test_other_names_are_not_chapters():
+    names = ["kitchen.mp4", "GX01001.MP4", "xGX010012.MP4", "GOPR12.MP4", "VID_20240501_101500.mp4"]
+    assert not any(parse_chapter(Path(name)) for name in [*names, "PI world v1.mp4"])
 
 
-def test_chapters_beside_a_file(tmp_path):
+def test_siblings_are_the_other_chapters_of_a_recording(tmp_path):
     for name in ("GX010012.MP4", "GX020012.MP4", "GX010013.MP4", "GX010012.THM"):
         (tmp_path / name).write_bytes(b"")
     assert find_siblings(tmp_path / "GX010012.MP4") == [tmp_path / "GX020012.MP4"]

@@ -43,7 +43,7 @@ def folder(tmp_path):
     return tmp_path / "clip", model
 
 
-def test_towers_are_transformers_own(folder):
+def test_the_towers_equal_transformers(folder):
     path, model = folder
     pictures = torch.rand(3, 3, 32, 32)
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_towers_are_transformers_own(folder):
     torch.testing.assert_close(alone[0], together[1], rtol=1e-4, atol=1e-5)
 
 
-def test_a_video_is_asked_without_a_graph(folder, tmp_path, monkeypatch, make):
+def test_clip_answers_questions_without_a_model(folder, tmp_path, monkeypatch, make):
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match="hiero models get clip-vit-b32"):
@@ -75,12 +75,12 @@ def test_a_video_is_asked_without_a_graph(folder, tmp_path, monkeypatch, make):
     assert 1 <= len(answer.matches) <= 5
 
 
-def test_not_a_joint_model(tmp_path):
+def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(InputError, match="not a CLIP"):
         clip.load(tmp_path)
 
 
-def test_other_weights_take_the_place_of_the_first(folder, tmp_path, monkeypatch, make):
+def test_replaced_weights_are_used(folder, tmp_path, monkeypatch, make):
     """Brought by hand, they replace what is there, and what the old ones computed is not used any more."""
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
     path, model = folder

@@ -16,19 +16,8 @@ from tests.conftest import close
 from tests.oracle import clip as oracle
 
 MERGES = [
-    "t h",
-    "th e</w>",
-    "i n",
-    "in g</w>",
-    "c u",
-    "cu t",
-    "cut s</w>",
-    "o n",
-    "on i",
-    "oni on</w>",
-    "o n</w>",
-    "a</w> b",
-    "1 2",
+    *("t h", "th e</w>", "i n", "in g</w>", "c u", "cu t", "cut s</w>"),
+    *("o n", "on i", "oni on</w>", "o n</w>", "a</w> b", "1 2"),
 ]
 
 
@@ -90,7 +79,7 @@ def random_tower(width=16, num_layers=2, context=77):
     return state
 
 
-def test_the_tower_is_the_written_out_one(tokenizer, tmp_path):
+def test_the_text_tower_equals_the_plain_version(tokenizer, tmp_path):
     state = random_tower()
     encoder = TextEncoder("clip", build_tower("clip", state, 2, tmp_path), tokenizer).eval()
     texts = ["#C C cuts the onion", "on", "the thing " * 60]
@@ -101,6 +90,6 @@ def test_the_tower_is_the_written_out_one(tokenizer, tmp_path):
     close(encoder.encode(texts), torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
-def test_foreign_weights_are_refused():
+def test_weights_of_another_tower_are_refused():
     with pytest.raises(InputError, match=r"visual\.proj: not part of a CLIP text tower"):
         to_transformers({"visual.proj": torch.zeros(1)})

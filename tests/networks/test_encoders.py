@@ -40,12 +40,6 @@ def words(monkeypatch):
     monkeypatch.setattr(encoders, "_tokenizer", lambda _: word_tokenizer())
 
 
-@pytest.fixture
-def imported(tmp_path):
-    read_released(FIXTURES / "official_small.pth").save(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def tower_of(state):
     from transformers import DistilBertConfig, DistilBertModel  # takes seconds
 
@@ -56,7 +50,7 @@ def tower_of(state):
     return tower.eval()
 
 
-def test_minilm_knows_what_words_mean(minilm):
+def test_minilm_finds_similar_texts(minilm):
     vectors = load_text_encoder(TextConfig()).encode(
         ["slice the tomato", "cut a tomato into pieces", "tighten the bolt"]
     )
@@ -67,57 +61,49 @@ def test_minilm_knows_what_words_mean(minilm):
     assert similarity[0, 2] < 0.3
 
 
-def test_batches_and_order_change_nothing(minilm):
+def test_vectors_do_not_depend_on_the_batch(minilm):
     encoder = load_text_encoder(TextConfig())
     texts = ["a", "pour the milk into a bowl and stir it well", "cut", "wash the knife", "a"]
     together = encoder.encode(texts, batch_size=2)
     close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
-def test_an_imported_checkpoint_brings_its_tower(imported, words):
-    encoder = load_text_encoder(TextConfig(str(imported)))
-    assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    close(encoder.encode(["cuts the onion"]), expected)  # the first token, dropout off
-
-
-def test_a_transformers_folder(tmp_path, words):
-    """Plain DistilBERT as a hub delivers it."""
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    tower = tower_of(state)
-    tower.save_pretrained(tmp_path / "distilbert")
-    encoder = load_text_encoder(TextConfig(str(tmp_path / "distilbert")))
-    assert (encoder.kind, encoder.size) == ("distilbert", 32)
-    ids = torch.tensor([[1, 5, 9]])
-    close(
-        encoder(ids, torch.ones_like(ids)),
-        tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0],
-    )
-
-
 class ConfigParser:
-    """Stands for what labs pickle beside their weights."""
-
-    def __init__(self):
-        self.settings = {"lr": 1}
+    """Training scripts pickle such objects beside their weights."""
 
 
-@pytest.mark.parametrize("prefix", ["", "text_model.", "module.text_model."])
-def test_a_tower_inside_a_labs_checkpoint(tmp_path, words, prefix, monkeypatch):
-    state = read_released(FIXTURES / "official_small.pth").text_encoder
-    content = {prefix + name: value for name, value in state.items()}
-    if prefix:
+def write_tower(kind, folder):
+    """Write the small tower to one of the places where a text encoder may be."""
+    released = read_released(FIXTURES / "official_small.pth")
+    if kind == "model folder":
+        released.save(folder / "model")
+        return str(folder / "model")
+    if kind == "transformers":
+        tower_of(released.text_encoder).save_pretrained(folder / "distilbert")
+        return str(folder / "distilbert")
+    content = {kind + name: value for name, value in released.text_encoder.items()}
+    if kind:
         content["module.video_model.cls_token"] = torch.zeros(3)
         content = {"epoch": 3, "state_dict": content, "config": ConfigParser()}
-    torch.save(content, tmp_path / "egovlp.pth")
-    source = locate_encoder(str(tmp_path / "egovlp.pth"))
-    assert source.kind == "distilbert"
-    encoder = load_text_encoder(TextConfig(str(tmp_path / "egovlp.pth")))
-    ids = torch.tensor([[1, 5, 9]])
-    expected = tower_of(state)(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-    close(encoder(ids, torch.ones_like(ids)), expected)
+    torch.save(content, folder / "egovlp.pth")
+    return str(folder / "egovlp.pth")
+
+
+@pytest.fixture
+def imported(tmp_path):
+    return write_tower("model folder", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["model folder", "transformers", "", "text_model.", "module.text_model."])
+def test_a_tower_gives_its_first_token_wherever_it_is(tmp_path, words, kind):
+    source = write_tower(kind, tmp_path)
+    assert locate_encoder(source).kind == "distilbert"
+    encoder = load_text_encoder(TextConfig(source))
+    assert encoder.size == 32
+    ids = torch.tensor([word_tokenizer().encode_batch(["cuts the onion"])[0].ids])
+    tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
+    expected = tower(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    close(encoder.encode(["cuts the onion"]), expected)
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path):
@@ -139,7 +125,7 @@ def test_a_tower_with_a_missing_layer_is_refused(tmp_path, words):
         load_text_encoder(TextConfig(str(tmp_path / "tower.safetensors")))
 
 
-def test_unknown_encoders_say_what_is_known(tmp_path):
+def test_unknown_encoders_are_refused(tmp_path):
     with pytest.raises(InputError, match="not minilm or distilbert"):
         locate_encoder("nonsense")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
@@ -152,7 +138,7 @@ def trainable_names(encoder: TextEncoder) -> set[str]:
     return {name for name, p in encoder.named_parameters() if p.requires_grad}
 
 
-def test_modes_decide_what_learns(imported, words):
+def test_the_mode_decides_which_parameters_are_trained(imported, words):
     frozen = load_text_encoder(TextConfig(str(imported), "frozen"))
     assert not trainable_names(frozen)
     assert not frozen.training  # dropout off
@@ -165,7 +151,7 @@ def test_modes_decide_what_learns(imported, words):
     assert sum(p.numel() for p in lora.parameters() if p.requires_grad) == 2 * 3 * 2 * (32 + 32)
 
 
-def test_lora_learns_and_is_saved_merged(imported, words, tmp_path):
+def test_lora_is_trained_and_saved_merged(imported, words, tmp_path):
     torch.manual_seed(0)
     encoder = load_text_encoder(TextConfig(str(imported), "lora", lora_rank=2)).eval()
     before = encoder.encode(["cuts the onion"])
@@ -200,7 +186,7 @@ def test_a_saved_tower_keeps_its_own_tokenizer(tmp_path):
     assert torch.equal(load_text_encoder(TextConfig(str(tmp_path))).encode(texts), encoder.encode(texts))
 
 
-def test_a_tower_that_could_not_be_rebuilt_is_refused(tmp_path, words):
+def test_a_tower_with_unusual_settings_is_refused(tmp_path, words):
     tower = tower_of(read_released(FIXTURES / "official_small.pth").text_encoder)
     tower.config.activation = "relu"
     tower.save_pretrained(tmp_path)

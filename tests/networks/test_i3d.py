@@ -85,19 +85,14 @@ def random_checkpoint(path):
                 "mean": rng.standard_normal((1, 1, 1, 1, shape[0])).astype(np.float32),
                 "var": rng.uniform(0.5, 2, (1, 1, 1, 1, shape[0])).astype(np.float32),
             }
-            stats.setdefault(parts[0], {})  # the published tree joins branch and unit with a slash here
+            folder = stats.setdefault(parts[0], {})
             if len(parts) == 1:
-                stats[parts[0]] = {"BatchNorm_0": entry}
+                folder["BatchNorm_0"] = entry
             else:
-                stats[parts[0]]["/".join(parts[1:])] = {"BatchNorm_0": entry}
-    params["Logits"] = {
-        "Conv3d_0c_1x1": {
-            "Conv_0": {
-                "kernel": rng.standard_normal((1, 1, 1, 1024, 400)).astype(np.float32),
-                "bias": rng.standard_normal(400).astype(np.float32),
-            }
-        }
-    }
+                folder["/".join(parts[1:])] = {"BatchNorm_0": entry}  # branch and unit are joined with a slash here
+    shapes = {"kernel": (1, 1, 1, 1024, 400), "bias": (400,)}
+    logits = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    params["Logits"] = {"Conv3d_0c_1x1": {"Conv_0": logits}}
     path.write_bytes(pickle.dumps({"params": params, "batch_stats": stats}))
     return params, stats
 

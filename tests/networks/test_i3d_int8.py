@@ -60,7 +60,7 @@ def pooled(network, clips):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_frames", "size"), [(9, 37), (16, 64)])
-def test_features_are_those_of_single_precision(network, tmp_path, num_frames, size):
+def test_integer_features_are_close_to_single_precision(network, tmp_path, num_frames, size):
     """Also where lengths and sizes are odd, and padding differs on both sides."""
     integer = IntegerI3D(lambda: make_graph(network, num_frames, size), tmp_path / "i3d.onnx", num_frames, size)
     torch.manual_seed(1)
@@ -74,7 +74,7 @@ def test_features_are_those_of_single_precision(network, tmp_path, num_frames, s
 
 
 @pytest.mark.slow
-def test_the_graph_is_stored_and_a_damaged_one_is_made_again(network, tmp_path):
+def test_the_graph_is_stored_and_a_damaged_one_is_rebuilt(network, tmp_path):
     path, built = tmp_path / "i3d.onnx", []
 
     def make():
@@ -95,14 +95,14 @@ def test_a_graph_that_does_not_run_is_an_input_error(tmp_path):
         IntegerI3D(lambda: b"damaged", tmp_path / "i3d.onnx", 8, 32)
 
 
-def test_random_weights_stay_in_floats(network):
+def test_random_weights_are_not_quantised(network):
     with pytest.raises(InputError, match="published"):
         i3d_int8.use_integers(network, 24)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CLIP.is_file(), reason="needs shared/clips")
-def test_scores_of_a_real_clip():
+def test_integer_scores_of_a_real_clip():
     import_av()
     (segment, *_) = read_segments(CLIP, Sampling(spacing_s=2.0, num_frames=NUM_FRAMES, short_side=260))
     clip = prepare(torch.from_numpy(segment.frames))[None]

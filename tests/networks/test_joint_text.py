@@ -17,7 +17,6 @@ from hiero.networks.joint_text import (
     encode_joint_texts,
     encode_new_texts,
     joint_key,
-    pooling_temperature,
     shipped_labels,
 )
 from hiero.networks.minilm import compute_minilm, load_minilm, shipped_vectors
@@ -26,7 +25,7 @@ from hiero.storage.files import load_arrays
 from tests.optional import weights_or_skip
 
 
-def test_numpy_gives_what_torch_learned():
+def test_numpy_equals_the_network_that_was_trained():
     """The text network of training with its additions, and two layers, against what a question uses."""
     weights_or_skip("minilm")
     pytest.importorskip("transformers")
@@ -50,19 +49,9 @@ def test_numpy_gives_what_torch_learned():
     )
 
 
-def test_its_key_and_size():
-    assert 5 < pooling_temperature("research") < 50
-    assert joint_key("research").count("-") == 2
-    assert sum(file.stat().st_size for file in HEAD_FILES.values()) < 25_000_000
-    assert "## Limits" in (HEAD_FILES["research"].parent / "README.md").read_text()
-
-
 def test_vectors_of_bundled_labels_come_with_the_package():
     """So that the first run does not encode thousands of texts; they are those that MiniLM gives."""
     labels = [*default_labels(), *rich_labels()]
-    assert 1200 < len(labels) == len(set(labels))
-    assert not {"fill the knife", "stir the sandwich", "mop the carpet"} & set(labels)
-    assert "repair the bike" in labels
     shipped = shipped_vectors()
     texts = [*class_names(), *labels]
     assert all(text_digest(text) in shipped for text in texts)

@@ -31,14 +31,8 @@ def towers(tmp_path_factory):
     torch.manual_seed(0)
     import transformers
 
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=12,
-        intermediate_size=32,
-        max_position_embeddings=40,
-    )
+    sizes = {"vocab_size": 50, "hidden_size": 24, "intermediate_size": 32, "max_position_embeddings": 40}
+    config = transformers.BertConfig(num_hidden_layers=2, num_attention_heads=12, **sizes)
     theirs = transformers.BertModel(config).eval()
     for p in theirs.parameters():
         torch.nn.init.normal_(p, std=0.3)
@@ -53,7 +47,7 @@ def towers(tmp_path_factory):
 
 @settings(max_examples=20)
 @given(texts=st.lists(st.text("abcdefgh ", min_size=1, max_size=40), min_size=1, max_size=6))
-def test_the_same_vectors(towers, texts):
+def test_the_vectors_equal_those_of_transformers(towers, texts):
     plain, with_torch, theirs = towers
     encodings = Letters().encode_batch(texts)
     ids, mask = torch.tensor([e.ids for e in encodings]), torch.tensor([e.attention_mask for e in encodings])

@@ -32,7 +32,7 @@ def linear_file(inside="s"):
     return onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
 
 
-def test_a_torch_module_takes_the_weights():
+def test_the_weights_fit_a_torch_module():
     weights = read_weights(linear_file(), "net.")
     head = torch.nn.Linear(4, 3)
     head.load_state_dict({name: torch.tensor(weights[f"head.{name}"]) for name in ("weight", "bias")})
@@ -43,7 +43,7 @@ def test_a_torch_module_takes_the_weights():
     np.testing.assert_array_equal(out, inside.clip(0))
 
 
-def test_additions_to_weights():
+def test_additions_change_the_weights_of_their_layer():
     addition = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
     before = read_weights(linear_file(), "net.")
     after = read_weights(add_to_weights(linear_file(), {"head": addition, "another": addition}), "net.")

@@ -59,19 +59,19 @@ def save(path, content):
 
 
 @pytest.mark.parametrize("frames", [1, 3, 4])
-def test_egovlp_is_the_release_written_out(tmp_path, frames):
+def test_egovlp_equals_the_plain_version(tmp_path, frames):
     state = egovlp_state()
     tower = egovlp.load(save(tmp_path / "egovlp.pth", {"state_dict": state, "epoch": 3}))
     x = torch.randn(2, frames, 3, 24, 24)
     plain = {name.removeprefix("module.video_model."): value for name, value in state.items() if "video_model" in name}
     with torch.no_grad():
         expected = torch.stack([towers.spacetime(plain, window) for window in x])
-        close(tower.video_model(x), expected, atol=1e-4)
+        close(tower.transformer(x), expected, atol=1e-4)
         close(tower(x), expected @ state["module.vid_proj.0.weight"].T + state["module.vid_proj.0.bias"], atol=1e-3)
         close(egovlp.load(tmp_path, project=False)(x), expected, atol=1e-4)  # a folder that holds one file
 
 
-def test_lavila_is_the_release_written_out(tmp_path):
+def test_lavila_equals_the_plain_version(tmp_path):
     state = lavila_state()
     tower = lavila.load(save(tmp_path / "lavila.pth", {"state_dict": state, "args": None}))
     x = torch.randn(2, 4, 3, 24, 24)
@@ -81,69 +81,13 @@ def test_lavila_is_the_release_written_out(tmp_path):
         close(tower(x), expected @ state["module.image_projection"], atol=1e-3)
 
 
-def test_gated_time_attention(tmp_path):
+def test_gated_time_attention_equals_the_plain_version(tmp_path):
     state = egovlp_state(gated=True)
     tower = egovlp.load(save(tmp_path / "g.pth", state), project=False)
     x = torch.randn(1, 2, 3, 24, 24)
     plain = {name.removeprefix("module.video_model."): value for name, value in state.items() if "video_model" in name}
     with torch.no_grad():
         close(tower(x)[0], towers.spacetime(plain, x[0]), atol=1e-4)
-
-
-def test_a_still_picture_is_transformers_vit(tmp_path):
-    """One frame, time attention silenced: the tower is a plain ViT, as transformers has it."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-        image_size=24,
-        patch_size=8,
-        layer_norm_eps=1e-6,
-    )
-    vit = transformers.ViTModel(config, add_pooling_layer=False).eval()
-    ours = SpaceTimeTransformer(128, 2, 8, 9, 1)
-    theirs = {name: torch.randn_like(value) * 0.1 for name, value in vit.state_dict().items()}
-    vit.load_state_dict(theirs)
-    names = {"embeddings.patch_embeddings.projection": "patch_embed.proj", "layernorm": "norm"}
-    state = {name: torch.zeros_like(value) for name, value in ours.state_dict().items()}
-    state["cls_token"], state["pos_embed"] = theirs["embeddings.cls_token"], theirs["embeddings.position_embeddings"]
-    for old, new in names.items():
-        state[f"{new}.weight"], state[f"{new}.bias"] = theirs[f"{old}.weight"], theirs[f"{old}.bias"]
-    layers = "encoder.layer" if "encoder.layer.0.layernorm_before.weight" in theirs else "layers"
-    for i in range(2):
-        old, new = f"{layers}.{i}", f"blocks.{i}"
-        find = lambda *parts, old=old: next(n for n in theirs if n.startswith(old) and all(p in n for p in parts))  # noqa: E731
-        for kind in ("weight", "bias"):
-            q, k, v = (
-                theirs[_any(theirs, old, kind, *options)]
-                for options in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"))
-            )
-            state[f"{new}.attn.qkv.{kind}"] = torch.cat([q, k, v])
-            state[f"{new}.attn.proj.{kind}"] = theirs[_any(theirs, old, kind, "attention.output.dense", "o_proj")]
-            state[f"{new}.norm1.{kind}"], state[f"{new}.norm2.{kind}"] = (
-                theirs[find("layernorm_before", kind)],
-                theirs[find("layernorm_after", kind)],
-            )
-            state[f"{new}.mlp.fc1.{kind}"] = theirs[_any(theirs, old, kind, "intermediate.dense", "mlp.fc1")]
-            state[f"{new}.mlp.fc2.{kind}"] = theirs[
-                _any(
-                    theirs,
-                    f"{old}.output" if f"{old}.output.dense.weight" in theirs else old,
-                    kind,
-                    "output.dense",
-                    "mlp.fc2",
-                )
-            ]
-    ours.load_state_dict(state)
-    x = torch.randn(3, 3, 24, 24)
-    with torch.no_grad():
-        close(ours(x[:, None]), vit(pixel_values=x).last_hidden_state[:, 0], atol=1e-4)
-
-
-def _any(names, prefix, kind, *options):
-    return next(n for n in names if n.startswith(prefix) and n.endswith(kind) and any(o in n for o in options))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +98,7 @@ def _any(names, prefix, kind, *options):
         ((2, 7, 7), (8, 40, 28)),  # padded to whole windows, odd merging
     ],
 )
-def test_omnivore_is_the_release_written_out(tmp_path, window, shape):
+def test_omnivore_equals_the_plain_version(tmp_path, window, shape):
     state = omnivore_state(window)
     trunk = omnivore.load(
         save(tmp_path / "swin.torch", {"trunk": state, "heads": {"image.weight": torch.randn(3, 64)}})
@@ -164,47 +108,7 @@ def test_omnivore_is_the_release_written_out(tmp_path, window, shape):
         close(trunk(x)[0], towers.omnivore(state, x[0], window), rtol=1e-3, atol=1e-3)
 
 
-def test_omnivore_on_one_moment_is_transformers_swin():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.SwinConfig(
-        image_size=56, patch_size=4, embed_dim=32, depths=[2, 2], num_heads=[1, 2], window_size=7, drop_path_rate=0.0
-    )
-    swin = transformers.SwinModel(config).eval()
-    theirs = {name: torch.randn_like(v) * 0.1 if v.is_floating_point() else v for name, v in swin.state_dict().items()}
-    swin.load_state_dict(theirs)
-    ours = omnivore.Omnivore(32, (2, 2), (1, 7, 7), (2, 4, 4))
-    state = dict(ours.state_dict())
-    for kind in ("weight", "bias"):
-        state[f"norm.{kind}"] = theirs[f"layernorm.{kind}"]
-        state[f"patch_embed.norm.{kind}"] = theirs[f"embeddings.norm.{kind}"]
-        for stage in range(2):
-            for i in range(2):
-                old, new = f"encoder.layers.{stage}.blocks.{i}", f"layers.{stage}.blocks.{i}"
-                q, k, v = (
-                    theirs[_any(theirs, old, kind, *o)]
-                    for o in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"))
-                )
-                state[f"{new}.attn.qkv.{kind}"] = torch.cat([q, k, v])
-                state[f"{new}.attn.proj.{kind}"] = theirs[_any(theirs, old, kind, "attention.output.dense", "o_proj")]
-                state[f"{new}.norm1.{kind}"] = theirs[f"{old}.layernorm_before.{kind}"]
-                state[f"{new}.norm2.{kind}"] = theirs[f"{old}.layernorm_after.{kind}"]
-                state[f"{new}.mlp.fc1.{kind}"] = theirs[_any(theirs, old, kind, "intermediate.dense", "mlp.fc1")]
-                base = f"{old}.output" if f"{old}.output.dense.weight" in theirs else old
-                state[f"{new}.mlp.fc2.{kind}"] = theirs[_any(theirs, base, kind, "output.dense", "mlp.fc2")]
-                state[f"{new}.attn.relative_position_bias_table"] = theirs[_any(theirs, old, "bias_table", "relative")]
-    state["layers.0.downsample.norm.weight"] = theirs["encoder.layers.0.downsample.norm.weight"]
-    state["layers.0.downsample.norm.bias"] = theirs["encoder.layers.0.downsample.norm.bias"]
-    state["layers.0.downsample.reduction.weight"] = theirs["encoder.layers.0.downsample.reduction.weight"]
-    picture = theirs["embeddings.patch_embeddings.projection.weight"]
-    state["patch_embed.proj.weight"] = torch.stack([0.3 * picture, 0.7 * picture], 2)
-    state["patch_embed.proj.bias"] = theirs["embeddings.patch_embeddings.projection.bias"]
-    ours.load_state_dict(state)
-    x = torch.randn(2, 3, 56, 56)
-    with torch.no_grad():
-        close(ours(torch.stack([x, x], 1)), swin(pixel_values=x).pooler_output, atol=1e-4)
-
-
-def test_batches_change_nothing(tmp_path):
+def test_the_results_of_a_batch_are_those_of_its_members(tmp_path):
     trunk = omnivore.load(save(tmp_path / "o.pth", omnivore_state()))
     tower = egovlp.load(save(tmp_path / "e.pth", egovlp_state()))
     clips, windows = torch.randn(3, 4, 3, 56, 56), torch.randn(3, 4, 3, 24, 24)
@@ -234,7 +138,7 @@ def test_more_frames_than_the_release_saw(tmp_path):
     "nest",
     [lambda s: s, lambda s: {"model": s}, lambda s: {"state_dict": {"model": s}, "optimizer": {"x": torch.ones(1)}}],
 )
-def test_nesting_and_prefixes(tmp_path, nest):
+def test_nested_state_dicts_are_found(tmp_path, nest):
     path = save(tmp_path / "e.pth", nest(egovlp_state()))
     assert "video_model.cls_token" in read_state_dict(path)
     assert len(read_state_dict(path)) == len(egovlp_state())
@@ -244,9 +148,7 @@ def test_unexpected_parameters_are_named(tmp_path):
     state = egovlp_state()
     state["module.video_model.blocks.0.extra.weight"] = torch.zeros(1)
     del state["module.video_model.norm.bias"]
-    with pytest.raises(
-        InputError, match=r"missing: video_model\.norm\.bias; unexpected: video_model\.blocks\.0\.extra\.weight"
-    ):
+    with pytest.raises(InputError, match=r"missing: .*norm\.bias; unexpected: .*blocks\.0\.extra\.weight"):
         egovlp.load(save(tmp_path / "e.pth", state))
     with pytest.raises(InputError, match="not LaViLa's visual tower"):
         lavila.load(tmp_path / "e.pth")
@@ -260,7 +162,7 @@ def test_unexpected_parameters_are_named(tmp_path):
         omnivore.load(tmp_path)
 
 
-def test_a_program_in_a_checkpoint_is_not_run(tmp_path):
+def test_code_in_a_checkpoint_is_not_executed(tmp_path):
     import os
 
     class Evil:
@@ -290,7 +192,7 @@ def test_frames_as_the_releases_prepare_them():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("frames", [1, 4, 16])
-def test_our_kernels_are_the_plain_path(frames):
+def test_kernels_equal_torch(frames):
     """bfloat16 on a GPU against float32 on a CPU, with weights of a trained tower's size."""
     tower = SpaceTimeTransformer(128, 2, 8, 9, 16, clip=True)
     tower.load_state_dict(randomise(tower, 0.05))
@@ -306,7 +208,7 @@ def test_our_kernels_are_the_plain_path(frames):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("along", ["time", "space"])
 @pytest.mark.parametrize(("frames", "patches"), [(1, 9), (4, 256), (16, 196), (7, 5)])
-def test_the_attention_kernel(frames, patches, along):
+def test_the_attention_kernel_equals_torch(frames, patches, along):
     from hiero.networks.video_kernels import divided_attention
 
     qkv = torch.randn(3, 1 + frames * patches, 3 * 128, device="cuda", dtype=torch.bfloat16)
@@ -325,7 +227,7 @@ def test_the_attention_kernel(frames, patches, along):
 @pytest.mark.parametrize(
     ("window", "shape"), [((2, 7, 7), (8, 56, 56)), ((8, 7, 7), (16, 112, 56)), ((16, 7, 7), (8, 28, 28))]
 )
-def test_our_window_kernel_is_the_plain_path(window, shape):
+def test_the_window_kernel_equals_torch(window, shape):
     trunk = omnivore.Omnivore(64, (2, 2), window)
     trunk.load_state_dict(randomise(trunk, 0.05))
     x = torch.randn(2, shape[0], 3, *shape[1:])

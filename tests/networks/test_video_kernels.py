@@ -36,14 +36,14 @@ def token_by_token(qkv: torch.Tensor, num_frames: int, num_heads: int, along: st
 
 @pytest.mark.parametrize("along", ["time", "space"])
 @given(st.integers(1, 2), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 2**31))
-def test_divided_attention(along, batch, num_frames, num_patches, num_heads, seed):
+def test_divided_attention_equals_a_loop_over_tokens(along, batch, num_frames, num_patches, num_heads, seed):
     torch.manual_seed(seed)
     qkv = torch.randn(batch, 1 + num_frames * num_patches, 3 * num_heads * 4, dtype=torch.float64)
     expected = token_by_token(qkv, num_frames, num_heads, along)
     close(divided_attention(qkv, num_frames, num_heads, along), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_sum_and_its_norm():
+def test_add_norm_returns_the_sum_and_its_norm():
     x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
     norm = torch.nn.LayerNorm(8)
     torch.nn.init.normal_(norm.weight)
@@ -55,7 +55,7 @@ def test_sum_and_its_norm():
     close(normalised, norm(x))
 
 
-def test_quick_gelu():
+def test_quick_gelu_approximates_gelu():
     x = torch.linspace(-4, 4, 50)
     close(quick_gelu(x.clone()), x / (1 + torch.exp(-1.702 * x)))
     close(quick_gelu(x.clone()), torch.nn.functional.gelu(x), rtol=0, atol=0.03)  # which it approximates

@@ -10,7 +10,7 @@ import numpy as np
 
 from hiero.errors import InputError
 from hiero.evaluation import goalstep
-from hiero.evaluation.cases import length_warning
+from hiero.evaluation.cases import find_members, length_warning, part_segments
 from hiero.features.files import features_by_name, read_feature_array
 from hiero.formats.annotations import AnnotatedVideo, read_annotations
 from hiero.storage.files import read_json
@@ -66,9 +66,7 @@ class Clips:
         x = np.concatenate([read_feature_array(file, self._width) for file in clip.files])
         self._width = x.shape[1]
         if not clip.own_file:
-            start = min(len(x) - 1, max(0, self.clock.index(clip.start_s)))
-            end = len(x) if clip.end_s is None else max(start + 1, min(len(x), self.clock.index(clip.end_s) + 1))
-            x = x[start:end]
+            x = x[part_segments(len(x), self.clock, clip.start_s, clip.end_s)]
         with np.errstate(over="ignore"):
             rounded = x.astype(np.float16)
         if not np.isfinite(rounded).all():
@@ -127,13 +125,11 @@ def read_clips(
         if name in exclude:
             continue
         source = name if name in files else part.video
-        members = [source] if source in files else group_members.get(source, [source])
-        if absent := [member for member in members if member not in files]:
-            missing += absent
-        elif part.steps:
-            member_files = tuple(files[member] for member in members)
+        members, absent = find_members(files, group_members, source)
+        missing += absent
+        if part.steps and not absent:
             own_file = source != part.video
-            clips.append(AnnotatedClip(name, member_files, part.start_s, part.end_s, part.steps, own_file))
+            clips.append(AnnotatedClip(name, tuple(members), part.start_s, part.end_s, part.steps, own_file))
     if not clips:
         reason = f"{len(missing)} have no features in {features}" if missing else "all are excluded or have no steps"
         raise InputError(f"{annotations}: no clips left to use ({reason})")

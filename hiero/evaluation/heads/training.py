@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -47,29 +48,34 @@ class HeadObjective(nn.Module):
 
 
 class HeadTraining(TrainingLoop):
-    """A training run of a head. An example is a (clip, query) pair for VSLNet and a whole clip for ActionFormer."""
+    """A training run of a head on examples: parts of clips, whose meaning is that of the network."""
+
+    labels: Sequence[str] = ()
+    network: VSLNet | ActionFormer
 
     def __init__(
         self,
         config: HeadConfig,
         clips: Clips,
+        examples: Sequence[Any],
         out: Path,
         fabric: Any,
-        embeddings: TokenEmbeddings,
         validation: Clips | None,
     ) -> None:
-        self.config, self.clips, self.validation, self.embeddings = config, clips, validation, embeddings
-        self.labels = clips.texts if config.actionformer is not None else []
-        if config.vslnet is not None:
-            self.examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
-        else:
-            self.examples = [(i, 0) for i in range(len(clips))]
-        super().__init__(config, len(self.examples), out, fabric)
+        self.config, self.clips, self.examples, self.validation = config, clips, examples, validation
+        super().__init__(config, len(examples), out, fabric)
         torch.manual_seed(config.seed)
         self.network = config.build_network()
         chosen = range(0, len(clips), max(1, len(clips) // NUM_STANDARDISED))
         self.network.standardise.fit(clips.features(i) for i in chosen)
-        self._pooled: dict[int, tuple[np.ndarray, int]] = {}  # pooled features and original length by clip
+
+    @abstractmethod
+    def _batch(self, examples: Sequence[Any], rng: np.random.Generator) -> tuple[Tensor, ...]:
+        """The inputs of the network's losses for some examples."""
+
+    @abstractmethod
+    def _score(self, head: TrainedHead, clips: Clips) -> dict[str, float]:
+        """The scores of the head on validation clips."""
 
     def prepare(self, resume: bool = False) -> None:
         """Set up the weights and the training step, or load them from the folder with `resume`."""
@@ -84,57 +90,14 @@ class HeadTraining(TrainingLoop):
 
     def _read_batches(self, indices: list[Tensor], step_number: int) -> list[tuple[Tensor, ...]]:
         rng = np.random.default_rng([self.config.seed, step_number])
-        batches: list[tuple[Tensor, ...]] = []
-        for index in indices:
-            examples = [self.examples[i] for i in self._process_share(index).tolist()]
-            if isinstance(self.network, VSLNet):
-                batches.append(self._vslnet_batch(examples, self.network.config.num_positions))
-            else:
-                batches.append(self._actionformer_batch([i for i, _ in examples], self.network, rng))
-        return batches
-
-    def _vslnet_batch(self, examples: list[tuple[int, int]], num_positions: int) -> tuple[Tensor, ...]:
-        features, spans, texts = [], [], []
-        for i, j in examples:
-            if i not in self._pooled:
-                x = self.clips.features(i)
-                self._pooled[i] = mean_pool(x, num_positions).astype(np.float32), len(x)
-            pooled, length = self._pooled[i]
-            features.append(pooled)
-            spans.append(span_positions(self.clips.spans(i)[j], length, len(pooled)))
-            texts.append(self.clips.clips[i].truth[j].text)
-        video, mask = pad_batch(features)
-        return video, mask, *self.embeddings.batch(texts), torch.tensor(spans)
-
-    def _actionformer_batch(
-        self, clip_indices: list[int], network: ActionFormer, rng: np.random.Generator
-    ) -> tuple[Tensor, ...]:
-        label_index = {label: k for k, label in enumerate(self.labels)}
-        max_length = network.config.max_length
-        crops = []
-        for i in clip_indices:
-            step_labels = np.array([label_index.get(step.text, -1) for step in self.clips.clips[i].truth])
-            crops.append(random_crop(self.clips.features(i), self.clips.spans(i), step_labels, max_length, rng))
-        video, mask = pad_batch([x for x, _, _ in crops], network.multiple)
-        max_steps = max(1, *(len(crop_labels) for _, _, crop_labels in crops))
-        spans, labels = torch.zeros(len(crops), max_steps, 2), torch.full((len(crops), max_steps), -1)
-        for k, (_, crop_spans, crop_labels) in enumerate(crops):
-            spans[k, : len(crop_labels)] = torch.from_numpy(crop_spans).float()
-            labels[k, : len(crop_labels)] = torch.from_numpy(crop_labels)
-        return video, mask, spans, labels
+        shares = [self._process_share(index).tolist() for index in indices]
+        return [self._batch([self.examples[i] for i in share], rng) for share in shares]
 
     def _validation_scores(self) -> dict[str, float]:
         if self.validation is None:
             return {}
-        head = TrainedHead(self.network, self.labels)
         self.network.eval()
-        if isinstance(self.network, VSLNet):
-            predicted, truth, _ = predict_spans(head, self.validation, self.embeddings)
-            recall = grounding_recall(predicted, truth)
-            scores = {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
-        else:
-            matched = match_detections(*predict_detections(head, self.validation))
-            scores = {"mAP": float(mean_average_precision(matched).mean())}
+        scores = self._score(TrainedHead(self.network, list(self.labels)), self.validation)
         self.network.train()
         return scores
 
@@ -142,7 +105,7 @@ class HeadTraining(TrainingLoop):
         save_tensors(folder / WEIGHTS_FILE, self.network.state_dict())
         document = {
             "head": self.config.to_dict(),
-            "labels": self.labels,
+            "labels": list(self.labels),
             "clock": {"fps": self.clips.clock.fps, "stride": self.clips.clock.stride},
             "steps_done": self.step_number,
             "validation": self.scores,
@@ -153,13 +116,74 @@ class HeadTraining(TrainingLoop):
     @cached_property
     def _fingerprint(self) -> str:
         """Identifies the labels, the clock, the annotations, and the features of some clips."""
-        digest = hashlib.sha256(json.dumps([self.labels, self.clips.clock.fps, self.clips.clock.stride]).encode())
+        digest = hashlib.sha256(json.dumps([list(self.labels), self.clips.clock.fps, self.clips.clock.stride]).encode())
         for i, clip in enumerate(self.clips.clips):
             steps = [[step.start_s, step.end_s, step.text] for step in clip.truth]
             digest.update(json.dumps([clip.name, steps]).encode())
             if i % max(1, len(self.clips) // NUM_FINGERPRINTED) == 0:
                 digest.update(self.clips.features(i).astype(np.float16).tobytes())
         return digest.hexdigest()
+
+
+class VSLNetTraining(HeadTraining):
+    """Training of VSLNet. An example is a clip with one of its queries, by their indices."""
+
+    network: VSLNet
+
+    def __init__(
+        self, config: HeadConfig, clips: Clips, out: Path, fabric: Any, validation: Clips | None, texts: TokenEmbeddings
+    ) -> None:
+        examples = [(i, j) for i, clip in enumerate(clips.clips) for j in range(len(clip.truth))]
+        super().__init__(config, clips, examples, out, fabric, validation)
+        self.embeddings = texts
+        self._pooled: dict[int, tuple[np.ndarray, int]] = {}  # pooled features and original length by clip
+
+    def _batch(self, examples: Sequence[tuple[int, int]], rng: np.random.Generator) -> tuple[Tensor, ...]:
+        features, spans, texts = [], [], []
+        for i, j in examples:
+            if i not in self._pooled:
+                x = self.clips.features(i)
+                self._pooled[i] = mean_pool(x, self.network.config.num_positions).astype(np.float32), len(x)
+            pooled, length = self._pooled[i]
+            features.append(pooled)
+            spans.append(span_positions(self.clips.spans(i)[j], length, len(pooled)))
+            texts.append(self.clips.clips[i].truth[j].text)
+        video, mask = pad_batch(features)
+        return video, mask, *self.embeddings.batch(texts), torch.tensor(spans)
+
+    def _score(self, head: TrainedHead, clips: Clips) -> dict[str, float]:
+        predicted, truth, _ = predict_spans(head, clips, self.embeddings)
+        recall = grounding_recall(predicted, truth)
+        return {"R1@.3": recall[0, 0], "R5@.3": recall[0, 1], "R1@.5": recall[1, 0]}
+
+
+class ActionFormerTraining(HeadTraining):
+    """Training of ActionFormer. An example is a clip, by its index."""
+
+    network: ActionFormer
+
+    def __init__(self, config: HeadConfig, clips: Clips, out: Path, fabric: Any, validation: Clips | None) -> None:
+        super().__init__(config, clips, range(len(clips)), out, fabric, validation)
+        self.labels = clips.texts
+
+    def _batch(self, examples: Sequence[int], rng: np.random.Generator) -> tuple[Tensor, ...]:
+        label_index = {label: k for k, label in enumerate(self.labels)}
+        crops = []
+        for i in examples:
+            step_labels = np.array([label_index.get(step.text, -1) for step in self.clips.clips[i].truth])
+            x, spans = self.clips.features(i), self.clips.spans(i)
+            crops.append(random_crop(x, spans, step_labels, self.network.config.max_length, rng))
+        video, mask = pad_batch([x for x, _, _ in crops], self.network.multiple)
+        max_steps = max(1, *(len(crop_labels) for _, _, crop_labels in crops))
+        padded_spans, labels = torch.zeros(len(crops), max_steps, 2), torch.full((len(crops), max_steps), -1)
+        for k, (_, crop_spans, crop_labels) in enumerate(crops):
+            padded_spans[k, : len(crop_labels)] = torch.from_numpy(crop_spans).float()
+            labels[k, : len(crop_labels)] = torch.from_numpy(crop_labels)
+        return video, mask, padded_spans, labels
+
+    def _score(self, head: TrainedHead, clips: Clips) -> dict[str, float]:
+        matched = match_detections(*predict_detections(head, clips))
+        return {"mAP": float(mean_average_precision(matched).mean())}
 
 
 def span_positions(span: np.ndarray, length: int, num_positions: int) -> tuple[int, int]:
@@ -201,13 +225,15 @@ def train_head(
     if kind == "actionformer":
         network["num_classes"] = len(clips.texts)
     config = HeadConfig.from_dict({**values, kind: network})
-    if embeddings is None and kind == "actionformer":
-        embeddings = TokenEmbeddings([])
-    elif embeddings is None:
-        texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
-        with display.texts(len(texts)) as progress:
-            embeddings = TokenEmbeddings(texts, fabric.device, progress)
-    training = HeadTraining(config, clips, out, fabric, embeddings, validation)
+    training: HeadTraining
+    if kind == "actionformer":
+        training = ActionFormerTraining(config, clips, out, fabric, validation)
+    else:
+        if embeddings is None:
+            texts = list(dict.fromkeys([*clips.texts, *(validation.texts if validation is not None else [])]))
+            with display.texts(len(texts)) as progress:
+                embeddings = TokenEmbeddings(texts, fabric.device, progress)
+        training = VSLNetTraining(config, clips, out, fabric, validation, embeddings)
     num_parameters = sum(p.numel() for p in training.network.parameters()) / 1e6
     sizes = f"{format_count(len(clips), 'clip')}, {format_count(len(training.examples), 'example')}"
     display.log(f"{sizes}, {num_parameters:.2f} M parameters, {training.num_steps} steps")

@@ -37,21 +37,13 @@ def test_attention_in_blocks_is_attention_in_a_window(length, reach, num_seen, s
 def test_soft_nms(num, seed):
     rng = np.random.default_rng(seed)
     start = rng.uniform(0, 20, num)
-    spans, scores, labels = (
-        np.stack([start, start + rng.uniform(0.5, 9, num)], 1),
-        rng.random(num),
-        rng.integers(0, 3, num),
-    )
+    spans = np.stack([start, start + rng.uniform(0.5, 9, num)], 1)
+    scores, labels = rng.random(num), rng.integers(0, 3, num)
     selected = soft_nms(spans, scores, labels, sigma=0.5, min_score=0.05, max_spans=12)
     expected = slow.soft_nms(spans, scores, labels, 0.5, 0.05, 12)
     assert len(selected[0]) == len(expected)
-    for span, score, label, (slow_start, slow_end, slow_score, slow_label) in zip(*selected, expected, strict=True):
-        assert (*span, score, label) == (
-            pytest.approx(slow_start),
-            pytest.approx(slow_end),
-            pytest.approx(slow_score),
-            slow_label,
-        )
+    for span, score, label, row in zip(*selected, expected, strict=True):
+        assert (*span, score, label) == pytest.approx(row)
 
 
 CONFIG = af.ActionFormerConfig(6, 4, hidden_size=16, num_heads=2, window=5, num_stem=1, num_levels=3, drop_path=0.0)
@@ -83,13 +75,6 @@ def test_diou(values):
 def test_focal(logit, positive):
     loss = focal_loss(torch.tensor([logit]), torch.tensor([float(positive)]))
     assert float(loss) == pytest.approx(slow.focal(logit, positive), rel=1e-3, abs=1e-6)
-
-
-def test_losses_have_right_gradients():
-    predicted, targets = draw(0, 6, 2).double().abs() + 0.2, draw(1, 6, 2).double().abs() + 0.2
-    assert torch.autograd.gradcheck(lambda x: diou_loss(x, targets), predicted.requires_grad_())
-    positive = (draw(2, 5, 3) > 0).double()
-    assert torch.autograd.gradcheck(lambda x: focal_loss(x, positive), draw(3, 5, 3).double().requires_grad_())
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 17, 32])
