@@ -50,19 +50,12 @@ class TextSpace:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """How evidence uses the nodes of a model.
+    """How evidence uses the nodes of a model."""
 
-    Attributes:
-        length_prior: λ of `cut_steps`.
-        full_weight_s: Length of a video below which the nodes weigh less than other evidence.
-        centre_for_texts: Whether texts are compared with centred nodes.
-        centre_for_spans: Whether vectors of spans are means of centred nodes.
-    """
-
-    length_prior: float = LENGTH_PRIOR
-    full_weight_s: float = 0.0
-    centre_for_texts: bool = False
-    centre_for_spans: bool = False
+    length_prior: float = LENGTH_PRIOR  # λ of `cut_steps`
+    full_weight_s: float = 0.0  # length of a video below which nodes weigh less beside other evidence
+    centre_for_texts: bool = False  # whether texts are compared with centred nodes
+    centre_for_spans: bool = False  # whether vectors of spans are means of centred nodes
 
     def weight(self, source: VideoFeatures) -> float:
         """Weight of the nodes of a video beside other evidence."""

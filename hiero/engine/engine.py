@@ -42,19 +42,12 @@ Cached = TypeVar("Cached")
 
 @dataclass(frozen=True)
 class Inputs:
-    """The features that an engine takes.
+    """The features that an engine takes."""
 
-    Attributes:
-        width: Their width, or None for any.
-        backbone: Name of the backbone that they must come from, or None for any.
-        clock: The clock of feature files that do not name theirs.
-        are_class_scores: Whether they are scores of the classes of `CLASSES`.
-    """
-
-    width: int | None
-    backbone: str | None
-    clock: Clock
-    are_class_scores: bool = False
+    width: int | None  # None for any
+    backbone: str | None  # that they must come from, or None for any
+    clock: Clock  # of feature files that do not name theirs
+    are_class_scores: bool = False  # of the classes of `CLASSES`
 
 
 class Uncached:

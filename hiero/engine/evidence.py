@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,7 +44,7 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step
+from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step
 from hiero.vectors import unit_vectors
 
 PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `rank_spans`
@@ -55,6 +56,8 @@ PEAK_S = 2.0  # length of the moment that names a step
 # A name must also stand out: its similarity with the moment exceeds that with the whole video, which counts
 # as if it were this much longer and as similar as usual. Chosen by benchmarks.egtea names.
 STANDOUT_WEIGHT, USUAL_S, USUAL_SIMILARITY = 2.0, 120.0, -0.25
+
+Rows = Sequence[np.ndarray]
 
 
 class VideoVectors(Timeline):
@@ -237,18 +240,11 @@ class Sight(VideoVectors, ABC):
         """How well texts name spans, (Q, N), from their similarity with the nodes, (Q, T)."""
 
     @abstractmethod
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
-        """Probability that each label names each span, (N, Q).
-
-        `is_whole`: the spans are steps as people see them. `is_given`: the labels are the user's.
-        """
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        """Probability that each label names each step of a level, (N, Q). `is_given`: the labels are the user's."""
 
     @abstractmethod
-    def rate_phrases(
-        self, level: Sequence[Step], similarity: Sequence[np.ndarray], log_odds: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, float]]:
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         """For each step, the probabilities that spoken phrases name it, and the least with which one does.
 
         Given are the phrases' similarity with their step, and their prior log-odds.
@@ -326,18 +322,15 @@ class Nodes(Sight):
     def name_similarity(self, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
         return span_means(similarity, spans)
 
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        spans = self.level_spans(level)
         similarity = self.name_similarity(self.cached_similarity(labels), spans)
         if self.prototypes.labels and len(spans):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
-            similarity = self.prototypes.share_names(similarity, labels, lengths, is_whole)
+            similarity = self.prototypes.share_names(similarity, labels, lengths, _are_whole(level))
         return calibration.label(similarity.T)
 
-    def rate_phrases(
-        self, level: Sequence[Step], similarity: Sequence[np.ndarray], log_odds: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, float]]:
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         """Phrases compete with the whole vocabulary."""
         others = self.name_similarity(self.cached_similarity(self.vocabulary), self.level_spans(level))
         rated = []
@@ -443,10 +436,8 @@ class Pictures(Sight):
         usual = (total_s + USUAL_S * USUAL_SIMILARITY) / (similarity.shape[1] * spacing_s + USUAL_S)
         return np.asarray(peaks + STANDOUT_WEIGHT * (peaks - usual))
 
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
-        similarity = self.name_similarity(self.cached_similarity(labels), spans)
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        similarity = self.name_similarity(self.cached_similarity(labels), self.level_spans(level))
         probabilities = calibration.match(similarity.T)
         if not is_given:
             learned = set(self.prototypes.labels)
@@ -454,9 +445,7 @@ class Pictures(Sight):
             probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         return probabilities
 
-    def rate_phrases(
-        self, level: Sequence[Step], similarity: Sequence[np.ndarray], log_odds: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, float]]:
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         return [
             (calibration.match(own, odds), max(MIN_LABEL_PROBABILITY, step.probability or 0.0))
             for step, own, odds in zip(level, similarity, log_odds, strict=True)
@@ -469,6 +458,12 @@ class Pictures(Sight):
             parts = {step.id: step for step in kept[0]}
             kept.insert(0, [step if _is_shared(step, parts) else step.without_name() for step in level])
         return kept
+
+
+def _are_whole(level: Sequence[Step]) -> bool:
+    """Whether people corrected steps or left gaps, so that they are not parts that the model cut the video into."""
+    has_gaps = any(later.start_s - step.end_s > BOUNDARY_TOLERANCE_S for step, later in pairwise(level))
+    return has_gaps or any(step.origin != "model" for step in level)
 
 
 def _is_shared(step: Step, parts: dict[str, Step]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from hiero.steps import calibration
 from hiero.steps.grounding import span_means
 from hiero.steps.prototypes import place_names
 from hiero.steps.segmentation import label_runs
-from hiero.types import BOUNDARY_TOLERANCE_S, Step, Utterance
+from hiero.types import Step, Utterance
 
 # phrases around the description of a step
 FILLER = re.compile(
@@ -78,19 +77,12 @@ def likely_labels(
     sight: Sight, level: Sequence[Step], labels: Sequence[str] | None, num: int
 ) -> list[list[tuple[str, float]]]:
     """The best labels for each step of a level, with their probabilities."""
-    is_given = labels is not None
     candidates = list(labels) if labels is not None else sight.vocabulary
     if not candidates or not sight.vocabulary:
         return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
-    probabilities = sight.label_probabilities(candidates, sight.level_spans(level), _are_whole(level), is_given)
+    probabilities = sight.label_probabilities(candidates, level, labels is not None)
     best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
     return [[(candidates[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
-
-
-def _are_whole(level: Sequence[Step]) -> bool:
-    """Whether people corrected steps or left gaps, so that they are not parts that the model cut the video into."""
-    has_gaps = any(later.start_s - step.end_s > BOUNDARY_TOLERANCE_S for step, later in pairwise(level))
-    return has_gaps or any(step.origin != "model" for step in level)
 
 
 def place_learned_names(sight: Sight, labels: Sequence[str], level: Sequence[Step]) -> list[Step]:

@@ -10,9 +10,9 @@ import pytest
 
 from hiero.cli import app
 from hiero.engine import load
-from hiero.engine.transcripts import Transcript, load_transcript, recognise_speech
+from hiero.engine.transcripts import Transcript, recognise_speech
 from hiero.errors import InputError
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance, VideoFile
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance
 from tests.films import import_av, write_video
 
 pytestmark = pytest.mark.slow
@@ -184,17 +184,6 @@ def test_bad_transcripts_are_said(tmp_path, capsys, arguments, message):
     (tmp_path / "late.srt").write_text("1\n01:00:01,000 --> 01:00:02,000\nhello there\n")
     with pytest.raises(InputError, match=message):
         run(capsys, "steps", tmp_path / "a.npy", *(part.format(folder=tmp_path) for part in arguments))
-
-
-def test_files_that_are_one_video(film, tmp_path):
-    paths = [tmp_path / "one.mp4", tmp_path / "two.mp4"]
-    (tmp_path / "two.srt").write_text(Transcript(UTTERANCES).to_srt())
-    files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 12.0))
-    lines = []
-    transcript = load_transcript(files, log=lines.append)
-    # the last begins after its file
-    assert [utterance.start_s for utterance in transcript] == [100.5, 104.0, 106.5, 110.0]
-    assert len(lines) == 1
 
 
 # Recognition
