@@ -1,6 +1,6 @@
 """Embedder: features and texts in one space. torch is imported when it is needed: cached answers come without it.
 
-`Embedder` takes the features of a backbone as they are. `ModelEngine` puts a trained network between them.
+`Embedder` takes the features of a backbone as they are. `ModelEngine` overrides what a trained network changes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NodeSettings:
 
 @dataclass
 class Embedder:
-    """A model and the backbones that read videos for it; here without a network.
+    """A model and the backbones that read videos for it.
 
     Attributes:
         folder: The model's folder, or None without a network.

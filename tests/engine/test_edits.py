@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -128,20 +127,6 @@ def test_edits_of_another_length_are_not_used(kitchen, engine):
     write_edits(kitchen, None, corrected(duration_s=200.0))
     with pytest.warns(UserWarning, match=r"belong to a video of 200\.0 s, not 120\.0 s"):
         assert engine.read(kitchen).edits is None
-
-
-def test_edits_of_the_previous_version(kitchen, engine):
-    """Such files have no content key and no origins; a label without a score is a person's."""
-    steps = [
-        {"id": "0.0", "start_s": 0.0, "end_s": 50.0, "thread": 0, "label": "open the fridge", "score": 0.8},
-        {"id": "0.1", "start_s": 50.0, "end_s": 120.0, "thread": 1, "label": NAME, "score": None},
-    ]
-    document = {"version": 1, "video": "x.mp4", "model": "m", "duration_s": 120.0, "levels": [{"steps": steps}]}
-    edits_file(kitchen).write_text(json.dumps(document))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        level = engine.read(kitchen).steps().levels[0]
-    assert [(step.label, step.origin) for step in level] == [("open the fridge", "model"), (NAME, "person")]
 
 
 def test_a_damaged_file_is_an_error(kitchen, engine):

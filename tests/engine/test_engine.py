@@ -79,7 +79,6 @@ def features(tmp_path):
 def test_the_shipped_model_is_small_and_whole():
     folder = ASSETS / "hiero-k400"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 12e6
-    assert "# hiero-k400" in (folder / "README.md").read_text()
     model = load().model
     assert model.config.input_size == 400
     assert all(torch.isfinite(p).all() for p in model.parameters())
@@ -287,13 +286,8 @@ def test_report(minilm, home, features, tmp_path):
     data = json.loads(text[start : text.index("</script>", start)])
     assert [len(level) for level in data["levels"]] == [2, 4]
     assert {word for step in data["levels"][1] for word, _ in step["words"]} == {nasty, "tea"}
-    assert data["level_names"] == ["coarse", "fine"]
-    assert [step["title"] for step in data["levels"][1]] == [
-        step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[1])
-    ]
-    first = [step for step in result.levels[1] if step.end_s <= result.levels[0][0].end_s]
-    number = "Step 1" if len(first) == 1 else f"Steps 1 to {len(first)}"
-    assert data["levels"][0][0]["title"] == (result.levels[0][0].label or number)
+    titles = [step["title"] for step in data["levels"][1]]
+    assert titles == [step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[1])]
 
 
 # Real clips
