@@ -100,7 +100,7 @@ class Embedder:
         """The backbone whose features the model uses."""
         return find_backbone(self.backbones[0])
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identifies the configuration and the weights, so that results of models are not mixed up."""
         return f"raw-{self.backbone.name}" if is_tower(self.backbone) else RAW
