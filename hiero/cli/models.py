@@ -77,7 +77,7 @@ def _needed_weights(engine: hiero.Engine) -> list[str]:
     from hiero.networks.registry import find_backbone
 
     needed = [backbone.weights_name for backbone in map(find_backbone, engine.backbones) if backbone.needs_weights]
-    return [*needed, "minilm"] if engine.uses_minilm else needed
+    return [*needed, "minilm"] if engine.spaces else needed
 
 
 def _state(names: list[str]) -> str:

@@ -18,8 +18,7 @@ from hiero.errors import InputError
 from hiero.formats.html_page import write_page
 from hiero.formats.rows import to_json
 from hiero.formats.tables import format_csv
-from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities
-from hiero.steps.usual_order import usual_order
+from hiero.steps.shared_activities import MIN_NORM, place_agreement, shared_activities, usual_order
 from hiero.storage.files import write_text
 from hiero.types import Hierarchy, Step
 from hiero.vectors import unit_vectors

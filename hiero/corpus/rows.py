@@ -216,7 +216,7 @@ def group_by_video(rows: Iterable[dict[str, Any]]) -> dict[str, StoredVideo]:
 def describe_video(video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> VideoRows:
     """The rows of a video for a corpus. Raises InputError if its files are not those that were read and hashed."""
     engine = video.engine
-    origin = video.origin or VideoSource.of(video.path)
+    origin = video.origin
     paths = [file.stored_name for file in origin.files]
     model_folder = None if engine.name in SHIPPED else engine.folder
     record = IndexedVideo(

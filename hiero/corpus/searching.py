@@ -11,7 +11,8 @@ import numpy as np
 
 from hiero.corpus.rows import HIT_COLUMNS, Hit, read_features
 from hiero.corpus.table import ANY_ROW, SPEECH, VIDEO_LEVEL, CorpusTables, RowFilter, Rows, vector_width
-from hiero.engine.speech import join_evidence, shorten_quote, strongest_evidence
+from hiero.engine.answers import join_evidence, strongest_evidence
+from hiero.engine.speech import shorten_quote
 from hiero.errors import InputError
 from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration

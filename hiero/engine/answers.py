@@ -1,128 +1,81 @@
-"""Answers: when does each query happen? What is shown, spoken and named is independent evidence.
+"""Answers: when does each query happen? Every kind of evidence is independent of the others.
 
-Each kind of evidence is compared with the queries once. The result has candidate spans, similarities with
-the nodes, and the probability that each span answers each query.
+Each has been compared with the queries, which gives candidate spans, similarities with the nodes, and the
+probability that each span answers each query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from hiero.engine.evidence import Sight
-from hiero.engine.names import ComparedNames
-from hiero.engine.speech import ComparedSpeech, SpeechEvidence, join_evidence
-from hiero.errors import InputError
-from hiero.steps.grounding import TEMPERATURE, best_ordered_spans, distinct_spans, log_lift, same_moments, span_sums
+from hiero.steps.grounding import best_ordered_spans, distinct_spans, log_lift, span_sums
 from hiero.steps.similarity import softmax
-from hiero.types import Answer, Hierarchy, Match
+from hiero.types import Answer, Clock, Match, RestsOn, Step
 
-MAX_ANSWER_SHARE = 0.8  # of the video; see `_is_short_enough`
+MAX_ANSWER_SHARE = 0.8  # of the video; see `is_short_enough`
 MIN_INSIDE_SHARE = 0.5
+MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 
 
-class Compared(Protocol):
-    """What one kind of evidence says about Q queries."""
+class Timeline:
+    """The nodes of a video on a clock. The last one ends with the video."""
 
-    @property
-    def spans(self) -> np.ndarray:
-        """Candidate spans, (N, 2)."""
+    def __init__(self, clock: Clock, num_nodes: int, duration_s: float) -> None:
+        self.clock, self.num_nodes, self.duration_s = clock, num_nodes, duration_s
 
-    @property
-    def similarities(self) -> Sequence[tuple[np.ndarray, float]]:
-        """Similarities with the nodes (Q, T), each with its temperature."""
+    def level_spans(self, level: Sequence[Step]) -> np.ndarray:
+        """The nodes [start, end) of each step of a level, (N, 2)."""
+        spans = [self.clock.span(step.start_s, step.end_s, self.num_nodes) for step in level]
+        return np.array(spans, dtype=int).reshape(-1, 2)
+
+    def make_match(self, span: np.ndarray, probability: float) -> Match:
+        """Convert a span of nodes [start, end) to a match in seconds."""
+        start, end = (int(i) for i in span)
+        start_s = self.clock.edge_s(start)
+        end_s = self.duration_s if end == self.num_nodes else self.clock.edge_s(end)
+        return Match(start_s, max(end_s, start_s), probability)
+
+
+class Compared:
+    """What one kind of evidence says about Q queries. By itself nothing, besides naming candidate spans, (N, 2).
+
+    Attributes:
+        similarities: Similarities with the nodes (Q, T), each with its temperature.
+    """
+
+    similarities: Sequence[tuple[np.ndarray, float]] = ()
+
+    def __init__(self, queries: Sequence[str], spans: np.ndarray) -> None:
+        self.queries, self.spans = queries, spans
 
     def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Probability that each span answers each query, (Q, N): to rank spans, and of the step at its moment."""
-
-    def certain(self, spans: np.ndarray) -> np.ndarray:
-        """Whether each span answers each query whatever else is known, (Q, N)."""
-
-    def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match | None:
-        """The match with this evidence as its reason, or None if other evidence is stronger."""
-
-
-@dataclass(frozen=True)
-class ComparedSight:
-    """What a video shows, compared with queries."""
-
-    sight: Sight
-    edits: Hierarchy | None
-    queries: Sequence[str]
-    similarity: np.ndarray  # with the nodes, (Q, T)
-
-    @property
-    def spans(self) -> np.ndarray:
-        return self.sight.spans
-
-    @property
-    def similarities(self) -> tuple[tuple[np.ndarray, float], ...]:
-        return ((self.similarity, TEMPERATURE),)
-
-    def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The first one is that of the most probable step, less where nodes are less similar."""
-        steps, probability = self.sight.probable_steps(self.queries, self.edits)
-        num = len(self.spans)
-        scores = self.sight.rank_scores(self.queries, self.similarity, np.concatenate([self.spans, spans]))
-        relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)
-        is_same = same_moments(spans, steps)
-        at_moment = np.stack([np.where(is_same, row, 0.0).max(1) for row in probability])
-        return probability.max(1, keepdims=True) * relative, at_moment
-
-    def certain(self, spans: np.ndarray) -> np.ndarray:
-        return np.zeros((len(self.queries), len(spans)), dtype=bool)
-
-    def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:
-        return match
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """In place of `ComparedSight` for features that cannot be compared with texts."""
-
-    sight: Sight
-    queries: Sequence[str]
-    similarities: tuple[tuple[np.ndarray, float], ...] = ()
-
-    @property
-    def spans(self) -> np.ndarray:
-        return self.sight.spans
-
-    def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nothing = np.zeros((len(self.queries), len(spans)))
         return nothing, nothing
 
     def certain(self, spans: np.ndarray) -> np.ndarray:
+        """Whether each span answers each query whatever else is known, (Q, N)."""
         return np.zeros((len(self.queries), len(spans)), dtype=bool)
 
-    def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:
+    def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match | None:
+        """The match with this evidence as its reason, or None if other evidence is stronger.
+
+        `shown` are the probabilities of the first kind of evidence, as `probability` gives them.
+        """
         return match
 
 
 def find_answers(
-    sight: Sight,
-    speech: SpeechEvidence | None,
-    edits: Hierarchy | None,
-    queries: Sequence[str],
-    num: int,
-    in_order: bool = False,
+    timeline: Timeline, compared: Sequence[Compared], queries: Sequence[str], num: int, in_order: bool = False
 ) -> list[Answer]:
-    """Answers from what a video shows, what is spoken in it, and the names in the steps that people corrected."""
-    if not queries or not all(query.strip() for query in queries):
-        raise InputError("queries must not be empty")
-    if num < 1:
-        raise InputError(f"num must be at least 1, got {num}")
-    if in_order and len(queries) > len(sight.nodes):
-        raise InputError(f"{len(queries)} steps in order do not fit into {len(sight.nodes)} segments")
-    compared = _compare(sight, speech, edits, queries)
+    """Answers from all evidence of a video, that which covers all of it first."""
     spans = np.unique(np.concatenate([each.spans for each in compared]), axis=0)
     similarities = [pair for each in compared for pair in each.similarities]
     if in_order:
         lifts = [log_lift(similarity, temperature) for similarity, temperature in similarities]
-        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0), sight.clock.spacing_s)])
+        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0), timeline.clock.spacing_s)])
     probability = at_moment = np.zeros((len(queries), len(spans)))
     by_evidence = [each.probability(spans) for each in compared]
     shown, shown_at_moment = by_evidence[0]
@@ -131,7 +84,7 @@ def find_answers(
     present = probability.max(1)
     inside = np.mean([softmax(similarity / temperature) for similarity, temperature in similarities], axis=0)
     is_answer = np.any([each.certain(spans) for each in compared], axis=0)
-    probability = np.where(_is_short_enough(inside, spans, probability) | is_answer, probability, 0.0)
+    probability = np.where(is_short_enough(inside, spans, probability) | is_answer, probability, 0.0)
     answers = []
     for i, query in enumerate(queries):
         chosen = [len(spans) - len(queries) + i]
@@ -140,7 +93,7 @@ def find_answers(
         matches = []
         # The best match is as probable as the best step, and no match is more probable than a better one.
         for j, p in zip(chosen, np.minimum.accumulate([present[i], *at_moment[i, chosen[1:]]]), strict=True):
-            match = sight.make_match(spans[j], float(p))
+            match = timeline.make_match(spans[j], float(p))
             seen = float(shown[i, j]), float(shown_at_moment[i, j])
             explained = (each.explain(match, i, spans[j], seen) for each in reversed(compared))
             matches.append(next((found for found in explained if found is not None), match))
@@ -148,29 +101,28 @@ def find_answers(
     return answers
 
 
-def _compare(
-    sight: Sight, speech: SpeechEvidence | None, edits: Hierarchy | None, queries: Sequence[str]
-) -> list[Compared]:
-    """The queries compared with all evidence of a video: what is shown, spoken, and named by people."""
-    is_comparable = sight.engine.has_text or speech is None  # otherwise `similarity` says that there is no text encoder
-    compared: list[Compared] = [
-        ComparedSight(sight, edits, queries, sight.similarity(queries)) if is_comparable else Unseen(sight, queries)
-    ]
-    if speech is not None:
-        compared.append(ComparedSpeech(speech, queries, sight.clock.spacing_s))
-    if named := [step for step in edits or () if step.is_named_by_person]:
-        compared.append(ComparedNames.compare(named, sight.level_spans(named), queries))
-    return compared
+def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
+    """Probability that at least one of two independent sources is right."""
+    return np.asarray(1 - (1 - seen) * (1 - spoken))
 
 
-def _is_short_enough(belief: np.ndarray, spans: np.ndarray, probability: np.ndarray) -> np.ndarray:
+def strongest_evidence(seen: float, spoken: float) -> RestsOn:
+    """The evidence for an answer: pictures, speech or both."""
+    seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
+    speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
+    if speech_share > 1 - MIN_EVIDENCE_SHARE:
+        return "speech"
+    return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
+
+
+def is_short_enough(inside: np.ndarray, spans: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """Whether each span may answer each query, (Q, N), given the probability of each node, (Q, T).
 
     A span that covers nearly all of the video is no answer if a shorter one is more probable or holds
     half of what it holds.
     """
-    is_long = spans[:, 1] - spans[:, 0] > MAX_ANSWER_SHARE * belief.shape[1]
-    inside = span_sums(belief, spans)
-    shorter = np.where(is_long, 0.0, inside).max(1, keepdims=True)
+    is_long = spans[:, 1] - spans[:, 0] > MAX_ANSWER_SHARE * inside.shape[1]
+    sums = span_sums(inside, spans)
+    shorter = np.where(is_long, 0.0, sums).max(1, keepdims=True)
     is_best = probability > np.where(is_long, 0.0, probability).max(1, keepdims=True)
-    return np.asarray(~is_long | (is_best & (shorter < MIN_INSIDE_SHARE * inside)))
+    return np.asarray(~is_long | (is_best & (shorter < MIN_INSIDE_SHARE * sums)))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hiero.devices import choose_device
-from hiero.engine.embedder import PICTURES, Embedder
+from hiero.engine.embedder import CLASSES, PICTURES, RAW, Embedder, is_tower, user_checkpoint
 from hiero.engine.evidence import open_sight
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
@@ -25,63 +26,55 @@ from hiero.features.video_features import VideoFeatures
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
 from hiero.media.addresses import display_addresses
 from hiero.media.source import SourceFile, VideoInput, VideoSource, join_keys
-from hiero.model.model_folder import ModelFolder, open_model_folder
 from hiero.networks.joint_text import joint_key
-from hiero.networks.registry import GROUP as BACKBONES
-from hiero.networks.registry import Precision, backbone_for, fetch_weights, find_backbone
-from hiero.plugins import registered
+from hiero.networks.registry import fetch_weights, find_backbone
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.vectors import unit_vectors
 
-DEFAULT_BACKBONES = ("i3d-k400", "dinov2-text")
-RAW = "raw"  # a model name: the rows of feature files as they are
 CACHE_VERSION = 7
 JPEG = b"\xff\xd8"
 
-
-def load(
-    model: str | Path = "hiero-k400",
-    *,
-    device: str = "auto",
-    precision: Precision = "auto",
-    batch_size: int | None = None,
-) -> Engine:
-    """Load an engine that reads videos with a model.
-
-    Args:
-        model: A name from `hiero models`, a model folder, or a hub id. The name of a backbone, such as
-            `egovlp`, gives its features without a model; `raw` takes feature files as they are.
-        device: `auto`, `cpu`, `cuda` …
-        precision: `auto` chooses the fastest one for the device.
-        batch_size: Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.
-
-    Raises:
-        InputError: There is no such model.
-
-    Examples:
-        >>> engine = hiero.load("raw")
-        >>> engine.read_array(np.eye(60, dtype=np.float32)).duration_s
-        60.0
-    """
-    name, settings = str(model), (device, precision, batch_size)
-    if name == RAW:
-        return Engine(None, RAW, DEFAULT_BACKBONES[:1], *settings)
-    if name in registered(BACKBONES):
-        return Engine(None, find_backbone(name).name, (name,), *settings)
-    folder = open_model_folder(model)
-    return Engine(folder, Path(model).name, _backbones_for(folder), *settings)
+Cached = TypeVar("Cached")
 
 
-def _backbones_for(folder: ModelFolder) -> tuple[str, ...]:
-    """The backbones that read videos for a model."""
-    name = backbone_for(folder.config.backbone, folder.config.input_size)
-    return DEFAULT_BACKBONES if name is None or name in DEFAULT_BACKBONES else (name,)
+@dataclass(frozen=True)
+class Inputs:
+    """The features that an engine takes."""
+
+    width: int | None  # None for any
+    backbone: str | None  # that they must come from, or None for any
+    clock: Clock  # of feature files that do not name theirs
+    are_class_scores: bool = False  # of the classes of `CLASSES`
 
 
-class FileContent:
+class Uncached:
+    """The content of a file whose results are neither stored nor looked up."""
+
+    is_unchanged = False  # whether results may be stored
+
+    def load(self, kind: str, name: str, read: Callable[[Path], Cached]) -> Cached | None:
+        """A cached result, or None."""
+        return None
+
+    def store(
+        self, kind: str, name: str, save: Callable[[Path], None], progress: ProgressCallback = no_progress
+    ) -> bool:
+        """Store a result unless the file has changed. Returns whether it was stored."""
+        return False
+
+    def partial(self, name: str) -> Path | None:
+        """Where unfinished features are kept."""
+        return None
+
+    def as_stored(self, source: VideoFeatures) -> VideoFeatures:
+        """Features of a video in the precision in which the cache has them."""
+        return source
+
+
+class FileContent(Uncached):
     """The content of a file when reading began: results are only stored under its key if it has not changed."""
 
     def __init__(self, file: SourceFile) -> None:
@@ -91,7 +84,7 @@ class FileContent:
         self._was_changed = False
 
     @property
-    def is_unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:  # type: ignore[override]
         """Whether the file has not changed since; warns once if it has."""
         if not self._was_changed:
             with suppress(OSError):
@@ -102,9 +95,20 @@ class FileContent:
             warnings.warn(f"{self.file.path}: {message}", stacklevel=2)
         return False
 
-    def store(self, save: Callable[[], None], progress: ProgressCallback = no_progress) -> bool:
-        """Call `store_cached`, unless the file has changed."""
-        return self.is_unchanged and store_cached(save, progress)
+    def load(self, kind: str, name: str, read: Callable[[Path], Cached]) -> Cached | None:
+        return read_cached(_cache_file(kind, self.key, name), read)
+
+    def store(
+        self, kind: str, name: str, save: Callable[[Path], None], progress: ProgressCallback = no_progress
+    ) -> bool:
+        file = _cache_file(kind, self.key, name)
+        return self.is_unchanged and store_cached(functools.partial(save, file), progress)
+
+    def partial(self, name: str) -> Path:
+        return _cache_file("features", self.key, name).with_suffix(".partial")
+
+    def as_stored(self, source: VideoFeatures) -> VideoFeatures:
+        return replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
 
 
 class JoinedContent(FileContent):
@@ -116,12 +120,14 @@ class JoinedContent(FileContent):
         self._contents = contents
 
     @property
-    def is_unchanged(self) -> bool:
-        """Whether no file has changed."""
+    def is_unchanged(self) -> bool:  # type: ignore[override]
         return all(content.is_unchanged for content in self._contents)
 
 
-@dataclass
+def _cache_file(kind: str, key: str, name: str) -> Path:
+    return cache_folder(kind) / f"{key}-{name}.safetensors"
+
+
 class Engine(Embedder):
     """Reads videos and feature files with one model and its backbones. Created by `hiero.load`."""
 
@@ -180,36 +186,36 @@ class Engine(Embedder):
             else:
                 file.fetch(progress)
 
+    def _is_cached(self, file: SourceFile, stream: int) -> bool:
+        """Whether the features of a remote video are cached, so that it need not be downloaded."""
+        if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
+            return False
+        return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}").is_file()
+
     def _read_source(
         self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback
     ) -> Video:
-        contents = [FileContent(file) if cache else None for file in source.files]
-        try:
-            parts = [
-                self._read_file(file, clock, content, stream, progress)
-                for file, content in zip(source.files, contents, strict=True)
-            ]
-        except InputError as error:
-            if len(source.files) == 1:
-                raise
-            raise InputError(f"{error}; leave this file out, or read each file separately: --no-join") from error
-        stream = 0 if source.path.suffix.lower() in FEATURE_SUFFIXES else stream
-        if len(parts) == 1:
-            return self._video(parts[0], contents[0], progress, stream)
-        files, joined = join_rows(parts)
-        known = [content for content in contents if content is not None]
-        content = JoinedContent(known, [part.duration_s for part in parts]) if known else None
-        video = self._video(joined, content, progress, stream)
-        video.files = files
+        contents = [FileContent(file) for file in source.files] if cache else []
+        parts = []
+        for file, content in zip(source.files, contents or itertools.repeat(Uncached()), strict=False):
+            try:
+                parts.append(self._read_file(file, clock, content, stream, progress))
+            except InputError as error:
+                if len(source.files) == 1:
+                    raise
+                raise InputError(f"{error}; leave this file out, or read each file separately: --no-join") from error
+        files, part = join_rows(parts) if len(parts) > 1 else ((), parts[0])
+        if cache:
+            whole = JoinedContent(contents, [part.duration_s for part in parts]) if files else contents[0]
+            stream = 0 if source.path.suffix.lower() in FEATURE_SUFFIXES else stream
+            video = self._open_cached(part, whole, progress, stream)
+        else:
+            video = self._open(part, self._embed(part))
+        video.files = files or video.files
         return video
 
     def _read_file(
-        self,
-        file: SourceFile,
-        clock: Clock | None,
-        content: FileContent | None,
-        stream: int,
-        progress: ProgressCallback,
+        self, file: SourceFile, clock: Clock | None, content: Uncached, stream: int, progress: ProgressCallback
     ) -> FileRows:
         """Features of one file, before the model sees them."""
         path = file.path
@@ -217,19 +223,11 @@ class Engine(Embedder):
             return self._read_features(path, clock, content)
         if clock is not None:
             raise InputError(f"{path}: --hz is only for feature files, and this is a video.")
-        if self.name == RAW:
-            raise InputError(f"{path}: raw is for feature files; name a backbone, such as --model i3d-k400")
-        self.check_width("Give it a feature file, or leave out --model.")
+        self.check_video(path)
         source = self._extract(file, content, stream, progress)
-        clock = Clock(1.0, source.spacing_s)
-        return FileRows(path, source.features[self.backbones[0]], clock, source, source.duration_s)
-
-    def check_width(self, hint: str = "") -> None:
-        """Raise InputError if the model needs features of another width than those of the backbone."""
-        width, config = self.backbone.width, None if self.folder is None else self.folder.config
-        if config is not None and config.input_size != width:
-            needs = f"{self.name} needs {config.input_size}-d features ({config.backbone or 'unnamed'})"
-            raise InputError(f"{needs}, {self.backbone.name} produces {width}-d ones. {hint}".rstrip())
+        return FileRows(
+            path, source.features[self.backbones[0]], Clock(1.0, source.spacing_s), source, source.duration_s
+        )
 
     def read_array(self, features: np.ndarray, clock: Clock | None = None, name: str = "features") -> Video:
         """Use features that are already in memory. Nothing is cached.
@@ -239,75 +237,53 @@ class Engine(Embedder):
             clock: Clock of the rows, if it differs from that of the model.
             name: Name of the video in results.
         """
-        part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock)
-        return self._video(part, None, no_progress)
+        part = self._from_features(Path(name), np.asarray(features, dtype=np.float32), clock or self.inputs.clock)
+        return self._open(part, self._embed(part))
 
-    def _read_features(self, path: Path, clock: Clock | None, content: FileContent | None) -> FileRows:
+    def _read_features(self, path: Path, clock: Clock | None, content: Uncached) -> FileRows:
         sidecar, duration_s = read_sidecar(path), None
-        config = None if self.folder is None else self.folder.config
         if sidecar is not None:
-            self._check_origin(path, sidecar.backbone)
+            given = sidecar.backbone
+            needed = self.inputs.backbone or given
+            if given != needed:
+                names = f"{given}, but {self.name} needs those of {needed}"
+                raise InputError(f"{path}: has features of {names}; use --model {given}")
             duration_s = sidecar.duration_s if clock is None else None
             clock = clock or sidecar.clock
-        width = config.input_size if config is not None else self.backbone.width if self._is_tower else None
-        features = self._cached_array(path, width, content)
-        part = self._from_features(path, features, clock)
+        part = self._from_features(path, self._read_array(path, content), clock or self.inputs.clock)
         # The exact length of the video, which is seldom a whole number of rows: joined files follow each other by it.
         if duration_s is not None and abs(duration_s - part.duration_s) <= part.clock.spacing_s:
             return replace(part, duration_s=duration_s)
         return part
 
-    @property
-    def _is_tower(self) -> bool:
-        """Whether features must come from one backbone."""
-        return self.backbone.has_text or self.backbone.num_frames > 0
-
-    def _check_origin(self, path: Path, backbone: str) -> None:
-        """Raise InputError for features of another backbone, even if they have the right width."""
-        expected = self.backbone.name
-        if self.folder is not None:
-            expected = backbone_for(self.folder.config.backbone, self.folder.config.input_size) or backbone
-        elif not self._is_tower:
-            return
-        if backbone != expected:
-            needed = f"but {self.name} needs those of {expected}"
-            raise InputError(f"{path}: has features of {backbone}, {needed}; use --model {backbone}")
-
-    def _from_features(self, path: Path, features: np.ndarray, clock: Clock | None) -> FileRows:
-        config = None if self.folder is None else self.folder.config
-        clock = clock or (Clock(1.0, 1.0) if config is None else config.clock)
-        class_scores = {}
-        if config is not None and config.backbone == "k400":
-            class_scores["i3d-k400"] = features  # another network with the same classes
+    def _from_features(self, path: Path, features: np.ndarray, clock: Clock) -> FileRows:
+        class_scores = {CLASSES: features} if self.inputs.are_class_scores else {}
         source = VideoFeatures(class_scores, clock.edge_s(len(features)), clock.spacing_s)
         return FileRows(path, features, clock, source, source.duration_s)
 
-    def _cached_array(self, path: Path, width: int | None, content: FileContent | None) -> np.ndarray:
+    def _read_array(self, path: Path, content: Uncached) -> np.ndarray:
         """Features of a file; those of a torch file are cached as an array, which is faster to read."""
-        if content is None or path.suffix.lower() not in (".pt", ".pth"):
-            return read_feature_array(path, width)
-        file = cache_folder("features") / f"{content.key}-array.safetensors"
-        cached = read_cached(file, _load_array)
-        if cached is not None and width in (None, cached.shape[1]):
+        if path.suffix.lower() not in (".pt", ".pth"):
+            return read_feature_array(path, self.inputs.width)
+        cached = content.load("features", "array", _load_array)
+        if cached is not None and self.inputs.width in (None, cached.shape[1]):
             check_sidecar(path, cached)
             return cached
-        features = read_feature_array(path, width)
-        content.store(functools.partial(save_arrays, file, {"features": features}))
+        features = read_feature_array(path, self.inputs.width)
+        content.store("features", "array", lambda file: save_arrays(file, {"features": features}))
         return features
 
     def _extract(
-        self, video_file: SourceFile, content: FileContent | None, stream: int, progress: ProgressCallback
+        self, video_file: SourceFile, content: Uncached, stream: int, progress: ProgressCallback
     ) -> VideoFeatures:
         """Features of a video by all backbones, from the cache if possible."""
-        if content is None:
-            return self._extract_now(video_file, None, stream, progress)
-        file = self._features_file(content.key, stream)
-        partial = file.with_suffix(".partial")
-        source, is_done = read_cached(file, self._load_features), True
+        name = f"{CACHE_VERSION}-{self._feature_key(stream)}"
+        partial = content.partial(name)
+        source, is_done = content.load("features", name, self._load_features), True
         if source is None:
-            source = _to_half(self._extract_now(video_file, partial, stream, progress))
-            is_done = content.store(functools.partial(source.save, file), progress) or not content.is_unchanged
-        if is_done:
+            source = content.as_stored(self._extract_now(video_file, partial, stream, progress))
+            is_done = content.store("features", name, source.save, progress) or not content.is_unchanged
+        if is_done and partial:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
         return source
@@ -339,16 +315,6 @@ class Engine(Embedder):
         backbones = [replace(b, options=head) if b.name == PICTURES else b for b in backbones]
         return extract_features(path, backbones, options, partial=partial, progress=report)
 
-    def _features_file(self, key: str, stream: int) -> Path:
-        """File of the cache with the features of a video, by the key of its content."""
-        return cache_folder("features") / f"{key}-{CACHE_VERSION}-{self._feature_key(stream)}.safetensors"
-
-    def _is_cached(self, file: SourceFile, stream: int) -> bool:
-        """Whether the features of a remote video are cached, so that it need not be downloaded."""
-        if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
-            return False
-        return self._features_file(key, stream).is_file()
-
     def _load_features(self, path: Path) -> VideoFeatures:
         """Load features from the cache. Raises InputError if this engine cannot have stored them."""
         source = VideoFeatures.load(path)
@@ -361,41 +327,61 @@ class Engine(Embedder):
         _require(all(picture.startswith(JPEG) for picture in source.thumbnails))
         return source
 
-    def _video(self, part: FileRows, content: FileContent | None, progress: ProgressCallback, stream: int = 0) -> Video:
+    def _embed(self, part: FileRows) -> np.ndarray:
+        """The nodes of a video in half precision, as in the cache."""
+        return unit_vectors(self.embed_nodes(part.rows.astype(np.float32), part.clock)).astype(np.float16)
+
+    def _open(self, part: FileRows, half: np.ndarray) -> Video:
+        nodes, features = half.astype(np.float32), self.extra_features(part.rows)
+        sight = open_sight(self, part.clock, nodes, part.source, features)
+        return Video(self, part.path, part.clock, sight, VideoSource.of(part.path))
+
+    def _open_cached(self, part: FileRows, content: FileContent, progress: ProgressCallback, stream: int) -> Video:
         """A video with nodes in the model's space, from the cache if possible.
 
         The candidate spans for answers take longest to find, and only questions need them: they are
         found and stored when the first question is asked.
         """
-        path, features, clock, source = part.path, part.rows, part.clock, part.source
-        kept = None if self.folder is None else features
-        if content is None:
-            nodes = self._embed_nodes(features, clock).astype(np.float32)
-            return Video(self, path, clock, open_sight(self, clock, nodes, source, kept))
+        clock, shape = part.clock, (len(part.rows), self.node_width(part.rows))
         clock_key = f"{clock.fps:g}-{clock.stride:g}-{clock.start_s:g}"
         settings = f"{CACHE_VERSION}-{self.key}-{self._feature_key(stream)}-{clock_key}"
-        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-        file = cache_folder("nodes") / f"{content.key}-{digest}.safetensors"
-        width = features.shape[1] if self.folder is None else self.folder.config.embedding_size
-        cached = read_cached(file, lambda file: _load_nodes(file, len(features), width))
-        half, spans = cached if cached is not None else (self._embed_nodes(features, clock), None)
-        if cached is None:
-            content.store(functools.partial(save_arrays, file, {"nodes": half}), progress)
+        name = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        half, spans = content.load("nodes", name, lambda file: _load_nodes(file, shape)) or (None, None)
+        if half is None:
+            half = self._embed(part)
+            content.store("nodes", name, lambda file: save_arrays(file, {"nodes": half}), progress)
+
+        file = _cache_file("nodes", content.key, name)
 
         def store_spans(spans: np.ndarray) -> None:
             store_cached(functools.partial(save_arrays, file, {"nodes": half, "spans": spans}))
 
-        sight = open_sight(self, clock, half.astype(np.float32), source, kept)
+        video = self._open(part, half)
         if spans is not None:
-            sight.spans = spans
+            video.sight.spans = spans
         elif content.is_unchanged:  # it may change later, but nodes and spans belong to the content that was read
-            sight.store_spans = store_spans
-        return Video(self, path, clock, sight)
+            video.sight.store_spans = store_spans
+        return video
 
-    def _embed_nodes(self, features: np.ndarray, clock: Clock) -> np.ndarray:
-        """Unit vectors in half precision, as in the cache."""
-        nodes = self.embed_nodes(features.astype(np.float32), clock)
-        return unit_vectors(nodes).astype(np.float16)
+    @property
+    def inputs(self) -> Inputs:
+        """The features that the engine takes."""
+        backbone = self.backbone
+        width, name = (backbone.width, backbone.name) if is_tower(backbone) else (None, None)
+        return Inputs(width, name, Clock(1.0, 1.0))
+
+    def check_video(self, path: Path) -> None:
+        """Raise InputError if the backbones do not give the features that the engine takes."""
+        if self.name == RAW:
+            raise InputError(f"{path}: raw is for feature files; name a backbone, such as --model i3d-k400")
+
+    def node_width(self, features: np.ndarray) -> int:
+        """Width of the nodes of some features."""
+        return int(features.shape[1])
+
+    def extra_features(self, features: np.ndarray) -> np.ndarray | None:
+        """The features, if they tell more than the nodes."""
+        return None
 
     def _feature_key(self, stream: int) -> str:
         """Identifies the stream, the backbones, their head, and the user's own weights."""
@@ -404,7 +390,7 @@ class Engine(Embedder):
             key += f"-{joint_key(self.image_text_head)}"
         own = backbone.needs_weights and not weights.look_up(backbone.weights_name).is_pinned
         if own and weights.find(backbone.weights_name) is not None:
-            key += f"-{content_key(self.user_checkpoint)}"
+            key += f"-{content_key(user_checkpoint(backbone))}"
         if backbone.num_frames:
             key += f"-{self.spacing_s:.4f}"
         return f"{key}-{stream}"
@@ -425,11 +411,6 @@ def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
     video.edits, video.edits_name = found.hierarchy, found.name
 
 
-def _to_half(source: VideoFeatures) -> VideoFeatures:
-    """The same features in half precision, as in the cache."""
-    return replace(source, features={name: rows.astype(np.float16) for name, rows in source.features.items()})
-
-
 def _load_array(path: Path) -> np.ndarray:
     """Load the features of a torch file from the cache."""
     array: np.ndarray = load_arrays(path)["features"]
@@ -438,15 +419,15 @@ def _load_array(path: Path) -> np.ndarray:
     return array
 
 
-def _load_nodes(path: Path, num_nodes: int, width: int) -> tuple[np.ndarray, np.ndarray | None]:
+def _load_nodes(path: Path, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
     """Load nodes, and spans if there are any, from the cache."""
     arrays = load_arrays(path)
     nodes, spans = arrays["nodes"], arrays.get("spans")
-    _require_finite(nodes, (num_nodes, width), np.float16)
+    _require_finite(nodes, shape, np.float16)
     if spans is not None:
         _require(spans.ndim == 2 and spans.shape[1] == 2 and len(spans) > 0 and spans.dtype == np.int64)
         starts, ends = spans.T
-        _require(bool(((starts >= 0) & (starts < ends) & (ends <= num_nodes)).all()))
+        _require(bool(((starts >= 0) & (starts < ends) & (ends <= len(nodes))).all()))
     return nodes, spans
 
 

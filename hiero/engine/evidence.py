@@ -1,55 +1,55 @@
 """What a video shows, as evidence for texts: the model's nodes, or the pictures of an image-text network.
 
-A video has one of two kinds. `Nodes` compares texts with the nodes of the model and with the names of
-recognised classes. `Pictures` compares them with pictures and their patches, which tell more. Both know
-named steps that were learned from corrected videos. What they compute belongs to the video and not to its
-steps, so that it survives an edit.
+`Nodes` compares texts with the nodes of the model, `ClassNodes` also with the names of recognised classes.
+`Pictures` compares them with pictures and their patches, which tell more. All know named steps that were
+learned from corrected videos. What they compute belongs to the video and not to its steps, so that it
+survives an edit.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from hiero.engine.embedder import CLIP, PICTURES, Embedder
-from hiero.engine.summaries import (
-    CLASS_WEIGHT as CLASS_WEIGHT_WITH_PICTURES,
-)
-from hiero.engine.summaries import (
-    SummaryCache,
-    mean_rows,
-    picture_similarity,
-    summarise,
-)
-from hiero.engine.vocabulary import class_evidence, class_name_vectors, default_labels, rich_labels
+from hiero.engine.answers import Compared, Timeline
+from hiero.engine.embedder import CLASSES, PICTURES, Embedder
+from hiero.engine.summaries import CLASS_WEIGHT as CLASS_WEIGHT_WITH_PICTURES
+from hiero.engine.summaries import SpanSummaries, SummaryCache, picture_similarity
+from hiero.engine.vocabulary import class_evidence, default_labels, rich_labels
 from hiero.features.video_features import VideoFeatures
 from hiero.networks.joint_text import JOINT_SIZE, pooling_temperature
-from hiero.networks.minilm import MINILM_SIZE
 from hiero.steps import calibration
-from hiero.steps.grounding import TEMPERATURE, candidate_spans, score_spans, span_means, span_peaks
+from hiero.steps.grounding import (
+    TEMPERATURE,
+    candidate_spans,
+    mean_rows,
+    same_moments,
+    score_spans,
+    span_means,
+    span_peaks,
+)
 from hiero.steps.hierarchy import build_hierarchy
 from hiero.steps.prototypes import NOTHING_LEARNED, StepPrototypes, rival_similarity
-from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, NODE_LENGTH_PRIOR, centre_and_normalise
+from hiero.steps.segmentation import LENGTH_PRIOR, MIN_NORM, centre_and_normalise
 from hiero.steps.similarity import (
+    LABEL_TEMPERATURE,
     ClassEvidence,
-    Evidence,
     NodeEvidence,
     PictureEvidence,
     background_similarity,
     softmax,
     text_similarity,
 )
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, Hierarchy, Match, Step
+from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step
 from hiero.vectors import unit_vectors
 
-CLASSES = "i3d-k400"  # the backbone whose features are scores of named classes
 PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `rank_spans`
 # Weights in the segmentation: of pictures, patches and actions each; and of the model's nodes.
 PICTURE_WEIGHT, NODE_WEIGHT = 0.7, 0.5
-FULL_WEIGHT_S = 120.0  # length below which the model, trained on recordings of minutes, gets less weight
 CLASS_WEIGHT = 0.03  # weight of class names beside the model's cosines
 MIN_LEARNED_PROBABILITY = 0.4  # of a name that was learned from people, below which it is not shown
 PEAK_S = 2.0  # length of the moment that names a step
@@ -57,28 +57,39 @@ PEAK_S = 2.0  # length of the moment that names a step
 # as if it were this much longer and as similar as usual. Chosen by benchmarks.egtea names.
 STANDOUT_WEIGHT, USUAL_S, USUAL_SIMILARITY = 2.0, 120.0, -0.25
 
+Rows = Sequence[np.ndarray]
 
-class Timeline:
-    """The nodes of a video on a clock: features for the segmentation, and vectors of spans of nodes [start, end)."""
+
+class VideoVectors(Timeline):
+    """The vectors of a video: of its nodes, for the segmentation, and of spans of nodes [start, end)."""
 
     length_prior: float  # λ of `cut_steps` for `segmentation_features`
 
     def __init__(
         self, engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
     ) -> None:
-        self.engine, self.clock, self.nodes, self.source, self.features = engine, clock, nodes, source, features
+        super().__init__(clock, len(nodes), source.duration_s)
+        self.engine, self.nodes, self.source, self.features = engine, nodes, source, features
+        self.node_settings = engine.node_settings
+        self.node_weight = self.node_settings.weight(source)
         self.store_spans: Callable[[np.ndarray], None] = lambda _: None  # called when `spans` are found
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
         """Centred features for the segmentation, (T, D)."""
-        return self.model_weight * centre_and_normalise(self.nodes, MIN_NORM)
+        return self.node_weight * centre_and_normalise(self.nodes, MIN_NORM)
 
-    @property
-    def model_weight(self) -> float:
-        """Weight of the model's nodes; 1 if there is no other evidence."""
-        alone = self.engine.is_raw or not self.source.features
-        return 1.0 if alone else min(1.0, self.source.duration_s / FULL_WEIGHT_S)
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """Candidate spans for answers, (N, 2)."""
+        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
+        self.store_spans(spans)
+        return spans
+
+    @cached_property
+    def default_step_spans(self) -> np.ndarray:
+        levels = build_hierarchy(self.segmentation_features, self.clock, length_prior=self.length_prior)
+        return self.level_spans([step for level in levels for step in level])
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:
@@ -88,66 +99,27 @@ class Timeline:
             views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
         return views
 
-    @cached_property
-    def spans(self) -> np.ndarray:
-        """Candidate spans for answers, (N, 2)."""
-        spans = candidate_spans(self.segmentation_features, self.clock.spacing_s, self.length_prior)
-        self.store_spans(spans)
-        return spans
-
-    def level_spans(self, level: Sequence[Step]) -> np.ndarray:
-        """The nodes [start, end) of each step of a level, (N, 2)."""
-        spans = [self.clock.span(step.start_s, step.end_s, len(self.nodes)) for step in level]
-        return np.array(spans, dtype=int).reshape(-1, 2)
-
-    def make_match(self, span: np.ndarray, probability: float) -> Match:
-        """Convert a span of nodes [start, end) to a match in seconds."""
-        start, end = (int(i) for i in span)
-        start_s = self.clock.edge_s(start)
-        end_s = self.source.duration_s if end == len(self.nodes) else self.clock.edge_s(end)
-        return Match(start_s, max(end_s, start_s), probability)
-
-    @cached_property
-    def _default_step_spans(self) -> np.ndarray:
-        levels = build_hierarchy(self.segmentation_features, self.clock, length_prior=self.length_prior)
-        return self.level_spans([step for level in levels for step in level])
+    @property
+    def shared(self) -> Mapping[str, ClassEvidence | PictureEvidence]:
+        """Evidence in spaces that the video shares with texts beside the model's, by `Embedder.spaces`."""
+        return {}
 
     def embed_spans(self, spans: np.ndarray) -> np.ndarray:
         """Vectors (N, D) of spans, (N, 2), for cosines with `Engine.embed_queries`.
 
-        They contain the model's nodes and, if texts come from MiniLM, the names of the recognised
-        classes: Σ p_c (name_c − mean of names).
+        They contain the model's nodes and the evidence in the other spaces, or zeros where there is none.
         """
-        centred = self.engine.is_raw and self.engine.backbones == (CLIP,)
-        nodes = self.nodes - self.nodes.mean(0) if centred else self.nodes
-        parts = [self.model_weight * unit_vectors(mean_rows(nodes, spans))]
-        if self.engine.uses_minilm:
-            parts.append(self._named_classes(spans))
-        if self.engine.has_pictures:
-            parts.append(self._seen(spans))
+        nodes = self.nodes - self.nodes.mean(0) if self.node_settings.centre_for_spans else self.nodes
+        parts = [self.node_weight * unit_vectors(mean_rows(nodes, spans))]
+        shared = self.shared
+        for name, space in self.engine.spaces.items():
+            parts.append(shared[name].embed_spans(spans) if name in shared else np.zeros((len(spans), space.size)))
         return np.concatenate(parts, axis=1).astype(np.float32)
-
-    @cached_property
-    def class_probabilities(self) -> np.ndarray | None:
-        """Probabilities of the classes of each node, (T, C), or None if texts cannot be compared with their names."""
-        if CLASSES not in self.source.features or not self.engine.uses_minilm:
-            return None
-        return softmax(self.source.features[CLASSES].astype(np.float32))
-
-    def _named_classes(self, spans: np.ndarray) -> np.ndarray:
-        if self.class_probabilities is None:
-            return np.zeros((len(spans), MINILM_SIZE))
-        names = class_name_vectors()
-        return np.asarray(mean_rows(self.class_probabilities, spans) @ (names - names.mean(0)))
-
-    def _seen(self, spans: np.ndarray) -> np.ndarray:
-        """Means of the pictures and their patches; zeros without pictures, so that all vectors have one length."""
-        return np.zeros((len(spans), 2 * JOINT_SIZE))
 
     def average_features(self, spans: np.ndarray) -> np.ndarray | None:
         """Means of the backbone's features over spans, (N, F), which recognise what the model was never told about.
 
-        None if they were not kept, or if `embed_spans` holds such features already.
+        None if `embed_spans` holds such features already.
         """
         return None if self.features is None else mean_rows(self.features, spans)
 
@@ -155,21 +127,13 @@ class Timeline:
         """Summaries of spans for a corpus, or None if their vectors say it all."""
         return None
 
-    @cached_property
-    def parts(self) -> list[Evidence]:
-        """Evidence other than pictures: the model's nodes, and the names of recognised classes if there are any."""
-        nodes = self.nodes - self.nodes.mean(0) if self.engine.is_raw else self.nodes
-        own = NodeEvidence(nodes, self.model_weight)
-        probabilities = self.class_probabilities
-        return [own] if probabilities is None else [own, class_evidence(probabilities, CLASS_WEIGHT)]
 
-
-class Sight(Timeline, ABC):
+class Sight(VideoVectors, ABC):
     """What a video shows. Similarities are those of Q texts with T nodes, or with N spans of nodes [start, end)."""
 
     temperature: float  # of the distribution of a text over the nodes
     answer_weights: tuple[float, float, float]  # for `calibration.answer`
-    bundled: list[str]  # the vocabulary of bundled phrases
+    class_weight = CLASS_WEIGHT
     _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     # Learned steps
@@ -180,10 +144,13 @@ class Sight(Timeline, ABC):
         return self.engine.prototypes or NOTHING_LEARNED
 
     @property
+    def bundled(self) -> list[str]:
+        """The vocabulary of bundled phrases."""
+        return default_labels()
+
+    @property
     def vocabulary(self) -> list[str]:
         """The default labels: learned names and bundled phrases. Empty if texts cannot be compared."""
-        if not self.engine.has_text:
-            return []
         return list(dict.fromkeys([*self.prototypes.labels, *self.bundled]))
 
     def _match_learned(self, texts: Sequence[str]) -> tuple[list[int], list[int], np.ndarray]:
@@ -206,6 +173,21 @@ class Sight(Timeline, ABC):
         return out
 
     # Moments
+
+    @cached_property
+    def classes(self) -> ClassEvidence:
+        """The recognised classes of a video that has any."""
+        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), self.class_weight)
+
+    def compare(self, queries: Sequence[str], edits: Hierarchy | None) -> Compared:
+        """Compare the video with queries. Its steps are those that people corrected, if they did."""
+        return ComparedSight(self, queries, edits)
+
+    @cached_property
+    def parts(self) -> list[NodeEvidence | ClassEvidence]:
+        """Evidence other than pictures: the model's nodes, and the names of recognised classes if there are any."""
+        nodes = self.nodes - self.nodes.mean(0) if self.node_settings.centre_for_texts else self.nodes
+        return [NodeEvidence(nodes, self.node_weight)]
 
     @abstractmethod
     def shown_similarity(self, texts: Sequence[str]) -> np.ndarray:
@@ -236,7 +218,7 @@ class Sight(Timeline, ABC):
 
     def step_similarity(self, texts: Sequence[str], edits: Hierarchy | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Spans of the whole video and of all steps, (S, 2), and their similarity for `calibration.answer`, (Q, S)."""
-        steps = self._default_step_spans if edits is None else self.level_spans(list(edits))
+        steps = self.default_step_spans if edits is None else self.level_spans(list(edits))
         spans = np.concatenate([[[0, len(self.nodes)]], steps])
         similarity = self.span_similarity(texts, spans)
         if self.prototypes.labels:
@@ -258,12 +240,14 @@ class Sight(Timeline, ABC):
         """How well texts name spans, (Q, N), from their similarity with the nodes, (Q, T)."""
 
     @abstractmethod
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
-        """Probability that each label names each span, (N, Q).
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        """Probability that each label names each step of a level, (N, Q). `is_given`: the labels are the user's."""
 
-        `is_whole`: the spans are steps as people see them. `is_given`: the labels are the user's.
+    @abstractmethod
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
+        """For each step, the probabilities that spoken phrases name it, and the least with which one does.
+
+        Given are the phrases' similarity with their step, and their prior log-odds.
         """
 
     def min_probability(self, label: str) -> float:
@@ -278,24 +262,36 @@ class Sight(Timeline, ABC):
         """The levels without names of coarse steps that their parts do not bear out."""
         return levels
 
-    def rival_labels(self, spans: np.ndarray) -> np.ndarray | None:
-        """Similarity of all bundled labels with spans, which spoken names compete with; None if they need not."""
-        return self.name_similarity(self.cached_similarity(self.vocabulary), spans)
+
+class ComparedSight(Compared):
+    """What a video shows, compared with queries."""
+
+    def __init__(self, sight: Sight, queries: Sequence[str], edits: Hierarchy | None) -> None:
+        super().__init__(queries, sight.spans)
+        self.sight, self.edits = sight, edits
+        self.similarity = sight.similarity(queries)
+        self.similarities = ((self.similarity, TEMPERATURE),)
+
+    def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first one is that of the most probable step, less where nodes are less similar."""
+        steps, probability = self.sight.probable_steps(self.queries, self.edits)
+        num = len(self.spans)
+        scores = self.sight.rank_scores(self.queries, self.similarity, np.concatenate([self.spans, spans]))
+        relative = np.minimum(scores[:, num:] / scores[:, :num].max(1, keepdims=True), 1.0)
+        is_same = same_moments(spans, steps)
+        at_moment = np.stack([np.where(is_same, row, 0.0).max(1) for row in probability])
+        return probability.max(1, keepdims=True) * relative, at_moment
 
 
 class Nodes(Sight):
-    """The model's nodes, and the names of recognised classes."""
+    """The model's nodes."""
 
     temperature = TEMPERATURE
     answer_weights = calibration.ANSWER
 
     @property
     def length_prior(self) -> float:  # type: ignore[override]
-        return LENGTH_PRIOR if self.engine.is_raw else NODE_LENGTH_PRIOR
-
-    @property
-    def bundled(self) -> list[str]:  # type: ignore[override]
-        return default_labels()
+        return self.node_settings.length_prior
 
     @cached_property
     def views(self) -> dict[str, np.ndarray]:
@@ -326,14 +322,23 @@ class Nodes(Sight):
     def name_similarity(self, similarity: np.ndarray, spans: np.ndarray) -> np.ndarray:
         return span_means(similarity, spans)
 
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        spans = self.level_spans(level)
         similarity = self.name_similarity(self.cached_similarity(labels), spans)
         if self.prototypes.labels and len(spans):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
-            similarity = self.prototypes.share_names(similarity, labels, lengths, is_whole)
+            similarity = self.prototypes.share_names(similarity, labels, lengths, _are_whole(level))
         return calibration.label(similarity.T)
+
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
+        """Phrases compete with the whole vocabulary."""
+        others = self.name_similarity(self.cached_similarity(self.vocabulary), self.level_spans(level))
+        rated = []
+        for own, odds, rivals in zip(similarity, log_odds, others.T, strict=True):
+            logits = [own / LABEL_TEMPERATURE + odds, rivals / LABEL_TEMPERATURE]
+            shares = softmax(np.concatenate(logits)[None])[0]
+            rated.append((shares[: len(own)], float(shares[len(own) :].max())))
+        return rated
 
     def min_probability(self, label: str) -> float:
         return MIN_LEARNED_PROBABILITY if label in self.prototypes.labels else MIN_LABEL_PROBABILITY
@@ -343,30 +348,52 @@ class Nodes(Sight):
         return frozenset(np.array(prototypes.labels)[prototypes.max_repeats == 1].tolist())
 
 
+class ClassNodes(Nodes):
+    """The model's nodes, and the names of recognised classes."""
+
+    @property
+    def shared(self) -> Mapping[str, ClassEvidence]:
+        return {CLASSES: self.classes}
+
+    @cached_property
+    def parts(self) -> list[NodeEvidence | ClassEvidence]:
+        return [*super().parts, self.classes]
+
+
+class WordlessNodes(Nodes):
+    """Nodes that cannot be compared with texts: only what is spoken or named answers."""
+
+    @property
+    def bundled(self) -> list[str]:
+        return []
+
+    def compare(self, queries: Sequence[str], edits: Hierarchy | None) -> Compared:
+        return Compared(queries, self.spans)
+
+
 class Pictures(Sight):
     """Pictures and their patches in a space with words, and the names of recognised classes."""
 
     length_prior = LENGTH_PRIOR
     temperature = PICTURE_TEMPERATURE
     answer_weights = calibration.PICTURE_ANSWER
-    class_probabilities: np.ndarray  # always read together with pictures
+    class_weight = CLASS_WEIGHT_WITH_PICTURES
 
     @property
-    def bundled(self) -> list[str]:  # type: ignore[override]
+    def bundled(self) -> list[str]:
         return [*default_labels(), *rich_labels()]
 
-    @property
+    @cached_property
     def head(self) -> str:
-        """Name of the head that compares pictures with texts."""
         return self.engine.image_text_head
 
     @cached_property
     def pictures(self) -> PictureEvidence:
         return PictureEvidence.from_rows(self.source.features[PICTURES], JOINT_SIZE, pooling_temperature(self.head))
 
-    @cached_property
-    def classes(self) -> ClassEvidence:
-        return class_evidence(self.class_probabilities, CLASS_WEIGHT_WITH_PICTURES)
+    @property
+    def shared(self) -> Mapping[str, ClassEvidence | PictureEvidence]:
+        return {CLASSES: self.classes, PICTURES: self.pictures}
 
     @cached_property
     def segmentation_features(self) -> np.ndarray:
@@ -389,17 +416,14 @@ class Pictures(Sight):
 
     @cached_property
     def summaries(self) -> SummaryCache:
-        return SummaryCache(lambda spans: summarise(self.pictures, self.class_probabilities, spans, self.head))
+        probabilities, head = self.classes.probabilities, self.head
+        return SummaryCache(lambda spans: SpanSummaries.from_pictures(self.pictures, probabilities, spans, head))
 
     def span_similarity(self, texts: Sequence[str], spans: np.ndarray) -> np.ndarray:
         return self.summaries.find(spans).similarity(texts, self.head)
 
     def pack_summaries(self, spans: np.ndarray) -> list[bytes]:
         return self.summaries.find(spans).to_bytes()
-
-    def _seen(self, spans: np.ndarray) -> np.ndarray:
-        pictures, patches = self.pictures.pictures, self.pictures.patches.mean(1)
-        return np.concatenate([mean_rows(pictures, spans), mean_rows(patches, spans)], axis=1)
 
     def average_features(self, spans: np.ndarray) -> None:
         return None
@@ -412,16 +436,20 @@ class Pictures(Sight):
         usual = (total_s + USUAL_S * USUAL_SIMILARITY) / (similarity.shape[1] * spacing_s + USUAL_S)
         return np.asarray(peaks + STANDOUT_WEIGHT * (peaks - usual))
 
-    def label_probabilities(
-        self, labels: Sequence[str], spans: np.ndarray, is_whole: bool, is_given: bool
-    ) -> np.ndarray:
-        similarity = self.name_similarity(self.cached_similarity(labels), spans)
+    def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
+        similarity = self.name_similarity(self.cached_similarity(labels), self.level_spans(level))
         probabilities = calibration.match(similarity.T)
         if not is_given:
             learned = set(self.prototypes.labels)
             bundled = [i for i, label in enumerate(labels) if label not in learned]
             probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         return probabilities
+
+    def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
+        return [
+            (calibration.match(own, odds), max(MIN_LABEL_PROBABILITY, step.probability or 0.0))
+            for step, own, odds in zip(level, similarity, log_odds, strict=True)
+        ]
 
     def common_names(self, levels: list[list[Step]]) -> list[list[Step]]:
         """Without names of coarse steps that most of their parts do not share: they describe only a moment."""
@@ -431,8 +459,11 @@ class Pictures(Sight):
             kept.insert(0, [step if _is_shared(step, parts) else step.without_name() for step in level])
         return kept
 
-    def rival_labels(self, spans: np.ndarray) -> None:
-        return None
+
+def _are_whole(level: Sequence[Step]) -> bool:
+    """Whether people corrected steps or left gaps, so that they are not parts that the model cut the video into."""
+    has_gaps = any(later.start_s - step.end_s > BOUNDARY_TOLERANCE_S for step, later in pairwise(level))
+    return has_gaps or any(step.origin != "model" for step in level)
 
 
 def _is_shared(step: Step, parts: dict[str, Step]) -> bool:
@@ -446,5 +477,6 @@ def open_sight(
     engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
 ) -> Sight:
     """What a video shows: its pictures if the engine can compare them with texts, or else its nodes."""
-    has_pictures = PICTURES in source.features and engine.uses_minilm
-    return (Pictures if has_pictures else Nodes)(engine, clock, nodes, source, features)
+    kinds: dict[tuple[str, ...], type[Sight]] = {(): Nodes, (CLASSES,): ClassNodes, (CLASSES, PICTURES): Pictures}
+    kind = kinds[tuple(name for name in engine.spaces if name in source.features)] if engine.has_text else WordlessNodes
+    return kind(engine, clock, nodes, source, features)

@@ -98,11 +98,8 @@ def write_results(
     for name in formats:
         write_export(name, hierarchy, folder)
         for number, file in enumerate(hierarchy.files, start=1):
-            write_export(
-                name,
-                hierarchy.of_file(file),
-                path_beside(folder / "files" / Path(file.path).stem, "", f"{number:02d}-"),
-            )
+            own = path_beside(folder / "files" / Path(file.path).stem, "", f"{number:02d}-")
+            write_export(name, hierarchy.of_file(file), own)
     ids = {step.id for step in hierarchy}
     for old in (folder / "pictures").glob("*.jpg"):
         if old.stem not in ids:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from hiero.engine.evidence import MIN_LEARNED_PROBABILITY, Sight
-from hiero.engine.speech import name_by_speech
 from hiero.engine.transcripts import Transcript
+from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration
 from hiero.steps.grounding import span_means
 from hiero.steps.prototypes import place_names
 from hiero.steps.segmentation import label_runs
-from hiero.types import BOUNDARY_TOLERANCE_S, Step
+from hiero.types import Step, Utterance
+
+# phrases around the description of a step
+FILLER = re.compile(
+    r"(?:(?:and|so|now|then|next|okay|ok|well|first|after that|all right|alright|um|uh|also|finally|just|"
+    r"(?:here|this|that|there|it|what)(?:'s| is| are)?|"
+    r"(?:i|we|you)(?:'m|'re|'ll|'ve| am| are| will| have| can| could| should| want| need| like)?"
+    r"(?: just| now| also| then)?(?: going to| gonna| to| got to)?|"
+    r"let's|let us|let me|please|go ahead and|it's time to|time to)\b[\s,]*)+",
+    re.IGNORECASE,
+)
+CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
+MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
+MAX_STEP_PHRASES = 5  # candidates for the name of a step
+# Prior log odds that a phrase spoken in a step is its name, and the bonus of a phrase that sums up the step.
+SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
 
 
 def name_levels(
@@ -40,31 +56,33 @@ def _label(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None) ->
 
 
 def _name_by_speech(sight: Sight, level: Sequence[Step], transcript: Transcript) -> list[Step]:
-    spans = sight.level_spans(level)
-
-    def compare(texts: Sequence[str]) -> np.ndarray:
-        return sight.name_similarity(sight.similarity(texts), spans)
-
-    return name_by_speech(level, transcript, compare, sight.rival_labels(spans))
+    """Name steps by a phrase that is spoken in them if it is probable, and more probable than the label."""
+    by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
+    texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
+    if not texts:
+        return list(level)
+    compared = sight.name_similarity(sight.similarity(texts), sight.level_spans(level))
+    row = {text: number for number, text in enumerate(texts)}
+    similarity = [compared[[row[phrase.text] for phrase in phrases], i] for i, phrases in enumerate(by_step)]
+    log_odds = [np.array([phrase.log_odds for phrase in phrases]) for phrases in by_step]
+    named = list(level)
+    for i, (probabilities, least) in enumerate(sight.rate_phrases(level, similarity, log_odds)):
+        if len(probabilities) and probabilities.max() >= least:
+            best = int(probabilities.argmax())
+            named[i] = replace(level[i], label=by_step[i][best].text, probability=float(probabilities[best]))
+    return named
 
 
 def likely_labels(
     sight: Sight, level: Sequence[Step], labels: Sequence[str] | None, num: int
 ) -> list[list[tuple[str, float]]]:
     """The best labels for each step of a level, with their probabilities."""
-    is_given = labels is not None
     candidates = list(labels) if labels is not None else sight.vocabulary
     if not candidates or not sight.vocabulary:
         return [[(step.label, step.probability or 0.0)] if step.label else [] for step in level]
-    probabilities = sight.label_probabilities(candidates, sight.level_spans(level), _are_whole(level), is_given)
+    probabilities = sight.label_probabilities(candidates, level, labels is not None)
     best_first = np.argsort(-probabilities, axis=1, kind="stable")[:, :num]
     return [[(candidates[i], float(probabilities[row, i])) for i in best] for row, best in enumerate(best_first)]
-
-
-def _are_whole(level: Sequence[Step]) -> bool:
-    """Whether people corrected steps or left gaps, so that they are not parts that the model cut the video into."""
-    has_gaps = any(later.start_s - step.end_s > BOUNDARY_TOLERANCE_S for step, later in pairwise(level))
-    return has_gaps or any(step.origin != "model" for step in level)
 
 
 def place_learned_names(sight: Sight, labels: Sequence[str], level: Sequence[Step]) -> list[Step]:
@@ -88,3 +106,42 @@ def place_learned_names(sight: Sight, labels: Sequence[str], level: Sequence[Ste
         match = sight.make_match(np.array([start, end]), 0.0)
         placed.append(replace(step, start_s=match.start_s, end_s=match.end_s))
     return placed
+
+
+class SpokenPhrase(NamedTuple):
+    """A phrase that may name a step."""
+
+    text: str
+    log_odds: float
+
+
+def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
+    """Short phrases that are spoken in a step, the most central ones first."""
+    phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
+    if not phrases:
+        return []
+    centrality = np.zeros(1)
+    if len(phrases) > 1:
+        vectors = encode_minilm(phrases)
+        centrality = (vectors @ vectors.sum(0) - 1) / (len(phrases) - 1)  # the mean cosine with the others
+    order = np.argsort(-centrality, kind="stable")[:MAX_STEP_PHRASES]
+    log_odds = SPOKEN_LOG_ODDS + CENTRAL_LOG_ODDS * np.maximum(0.0, centrality.astype(float))
+    return [SpokenPhrase(phrases[i], float(log_odds[i])) for i in order]
+
+
+def split_phrases(text: str) -> list[str]:
+    """The clauses of an utterance that are short enough for a name, without fillers.
+
+    Examples:
+        >>> split_phrases("Okay, now we're going to cut the onion, and then I wash it.")
+        ['cut the onion', 'wash it']
+    """
+    phrases = []
+    for clause in CLAUSE_END.split(text):
+        phrase = clause.strip()
+        if filler := FILLER.match(phrase):
+            phrase = phrase[filler.end() :].strip()
+        words = phrase.split()
+        if MIN_PHRASE_WORDS <= len(words) <= MAX_PHRASE_WORDS and any(len(word) > 2 for word in words):
+            phrases.append(phrase[0].lower() + phrase[1:])
+    return phrases

@@ -1,4 +1,4 @@
-"""Speech as evidence for answers and for the names of steps.
+"""Speech as evidence for answers.
 
 The sentence encoder encodes the utterances of a transcript. Windows of one to three neighbouring
 utterances are compared with texts, because recognisers cut sentences in the middle. The vector of a
@@ -14,43 +14,25 @@ evidence:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
+from hiero.engine.answers import Compared, strongest_evidence
 from hiero.engine.transcripts import Transcript
 from hiero.networks.minilm import MINILM_SIZE, encode_minilm
 from hiero.steps import calibration
 from hiero.steps.grounding import score_spans
-from hiero.steps.similarity import LABEL_TEMPERATURE, softmax
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, Match, RestsOn, Step, Utterance
+from hiero.types import Clock, Match, Utterance
 from hiero.vectors import unit_vectors
 
 MAX_WINDOW = 3  # utterances in a window
 MAX_PAUSE_S = 4.0  # longest pause inside a window
 SILENCE = 0.0  # similarity of a node without speech, as of unrelated texts
 SPEECH_TEMPERATURE = 0.1
-MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 CHUNK = 512  # texts encoded between two progress reports
 MAX_QUOTE_LENGTH = 200  # characters
-
-# phrases around the description of a step
-FILLER = re.compile(
-    r"(?:(?:and|so|now|then|next|okay|ok|well|first|after that|all right|alright|um|uh|also|finally|just|"
-    r"(?:here|this|that|there|it|what)(?:'s| is| are)?|"
-    r"(?:i|we|you)(?:'m|'re|'ll|'ve| am| are| will| have| can| could| should| want| need| like)?"
-    r"(?: just| now| also| then)?(?: going to| gonna| to| got to)?|"
-    r"let's|let us|let me|please|go ahead and|it's time to|time to)\b[\s,]*)+",
-    re.IGNORECASE,
-)
-CLAUSE_END = re.compile(r"[.,;:!?…]+|\b(?:and then|and|then|because|so that|which|while|until|but)\b", re.IGNORECASE)
-MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
-MAX_STEP_PHRASES = 5  # candidates for the name of a step
-# Prior log odds that a phrase spoken in a step is its name, and the bonus of a phrase that sums up the step.
-SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,21 +75,18 @@ class SpeechEvidence:
         return shorten_quote(self.windows[inside[int(np.argmax(cosines))]].text)
 
 
-class ComparedSpeech:
+class ComparedSpeech(Compared):
     """A transcript compared with queries."""
 
     def __init__(self, speech: SpeechEvidence, queries: Sequence[str], spacing_s: float) -> None:
-        self.speech, self.queries, self.spacing_s = speech, queries, spacing_s
+        super().__init__(queries, speech.spans)
+        self.speech, self.spacing_s = speech, spacing_s
         self.similarity = speech.similarity(queries)
-        self.spans = speech.spans
         self.similarities = ((self.similarity, SPEECH_TEMPERATURE),)
 
     def probability(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         spoken = speech_probability(self.similarity, spans, self.spacing_s)
         return spoken, spoken
-
-    def certain(self, spans: np.ndarray) -> np.ndarray:
-        return np.zeros((len(self.queries), len(spans)), dtype=bool)
 
     def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:
         """Say whether a match was seen or heard, and quote the words."""
@@ -160,97 +139,3 @@ def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: flo
     """Probability that each span is where each text is spoken, (Q, N)."""
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
     return np.asarray(calibration.spoken(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
-
-
-def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:
-    """Probability that at least one of two independent sources is right."""
-    return np.asarray(1 - (1 - seen) * (1 - spoken))
-
-
-def strongest_evidence(seen: float, spoken: float) -> RestsOn:
-    """The evidence for an answer: pictures, speech or both."""
-    seen_weight, speech_weight = (-np.log1p(-min(p, 1 - 1e-9)) for p in (seen, spoken))
-    speech_share = speech_weight / max(seen_weight + speech_weight, 1e-12)
-    if speech_share > 1 - MIN_EVIDENCE_SHARE:
-        return "speech"
-    return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
-
-
-# Names of steps
-
-
-class SpokenPhrase(NamedTuple):
-    """A phrase that may name a step."""
-
-    text: str
-    log_odds: float
-
-
-def step_phrases(utterances: Sequence[Utterance]) -> list[SpokenPhrase]:
-    """Short phrases that are spoken in a step, the most central ones first."""
-    phrases = list(dict.fromkeys(phrase for utterance in utterances for phrase in split_phrases(utterance.text)))
-    if not phrases:
-        return []
-    centrality = np.zeros(1)
-    if len(phrases) > 1:
-        vectors = encode_minilm(phrases)
-        centrality = (vectors @ vectors.sum(0) - 1) / (len(phrases) - 1)  # the mean cosine with the others
-    order = np.argsort(-centrality, kind="stable")[:MAX_STEP_PHRASES]
-    log_odds = SPOKEN_LOG_ODDS + CENTRAL_LOG_ODDS * np.maximum(0.0, centrality.astype(float))
-    return [SpokenPhrase(phrases[i], float(log_odds[i])) for i in order]
-
-
-def split_phrases(text: str) -> list[str]:
-    """The clauses of an utterance that are short enough for a name, without fillers.
-
-    Examples:
-        >>> split_phrases("Okay, now we're going to cut the onion, and then I wash it.")
-        ['cut the onion', 'wash it']
-    """
-    phrases = []
-    for clause in CLAUSE_END.split(text):
-        phrase = clause.strip()
-        if filler := FILLER.match(phrase):
-            phrase = phrase[filler.end() :].strip()
-        words = phrase.split()
-        if MIN_PHRASE_WORDS <= len(words) <= MAX_PHRASE_WORDS and any(len(word) > 2 for word in words):
-            phrases.append(phrase[0].lower() + phrase[1:])
-    return phrases
-
-
-def name_by_speech(
-    level: Sequence[Step],
-    transcript: Transcript,
-    compare: Callable[[Sequence[str]], np.ndarray],
-    others: np.ndarray | None,
-) -> list[Step]:
-    """Name steps by a phrase that is spoken in them if it is probable, and more probable than the label.
-
-    `compare` gives the similarity of texts with the steps, (Q, N). `others` is that of all labels, or
-    None if similarities are with pictures.
-    """
-    by_step = [step_phrases(transcript.between(step.start_s, step.end_s)) for step in level]
-    texts = list(dict.fromkeys(phrase.text for phrases in by_step for phrase in phrases))
-    if not texts:
-        return list(level)
-    similarity = dict(zip(texts, compare(texts), strict=True))  # (steps,) of each phrase
-    out = []
-    for number, (step, phrases) in enumerate(zip(level, by_step, strict=True)):
-        if not phrases:
-            out.append(step)
-            continue
-        own = np.array([similarity[phrase.text][number] for phrase in phrases])
-        log_odds = np.array([phrase.log_odds for phrase in phrases])
-        if others is None:
-            probabilities = calibration.match(own, log_odds)
-            threshold = max(MIN_LABEL_PROBABILITY, step.probability or 0.0)
-        else:
-            logits = [own / LABEL_TEMPERATURE + log_odds, others[:, number] / LABEL_TEMPERATURE]
-            shares = softmax(np.concatenate(logits)[None])[0]
-            probabilities = shares[: len(phrases)]
-            threshold = shares[len(phrases) :].max()
-        best = int(np.argmax(probabilities))
-        if probabilities[best] >= threshold:
-            step = replace(step, label=phrases[best].text, probability=float(probabilities[best]))
-        out.append(step)
-    return out

@@ -10,12 +10,12 @@ import numpy as np
 from hiero.engine.vocabulary import class_evidence, class_names, default_labels, rich_labels
 from hiero.networks.joint_text import JOINT_SIZE, encode_joint_texts, pooling_temperature
 from hiero.networks.minilm import encode_minilm
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import mean_rows
 from hiero.steps.similarity import ClassEvidence, PictureEvidence, background_similarity
 from hiero.vectors import group_vectors
 
-# Parts of a span, and the vectors that summarise the patches of each. With 12 and 24 parts, `benchmarks.egtea score
-# --part dev` finds no more.
+# Parts of a span, and vectors for the patches of each. With 12 and 24 parts, `benchmarks.egtea score --part dev`
+# finds no more.
 NUM_PARTS, PART_PATCHES = 6, 8
 CLASS_WEIGHT = 0.06  # weight of class names beside pictures
 
@@ -41,6 +41,25 @@ class SpanSummaries:
     patches: np.ndarray
     probabilities: np.ndarray
     background: np.ndarray
+
+    @classmethod
+    def from_pictures(
+        cls, pictures: PictureEvidence, probabilities: np.ndarray, spans: np.ndarray, head: str
+    ) -> SpanSummaries:
+        """Summaries of spans of nodes [start, end), (N, 2), from the pictures and the class probabilities (T, C)."""
+        parts = _parts(spans)
+        patches = [
+            group_vectors(pictures.patches[start:end].reshape(-1, JOINT_SIZE), PART_PATCHES) for start, end in parts
+        ]
+        summaries = cls(
+            mean_rows(pictures.pictures, parts).reshape(len(spans), NUM_PARTS, -1),
+            np.stack(patches).reshape(len(spans), NUM_PARTS, PART_PATCHES, -1),
+            mean_rows(probabilities, spans),
+            np.zeros((len(spans), NUM_PARTS)),
+        )
+        similarity = summaries.part_similarity([*default_labels(), *rich_labels()], head)
+        background = background_similarity(similarity.reshape(len(similarity), -1))
+        return replace(summaries, background=background.reshape(len(spans), NUM_PARTS))
 
     def similarity(self, texts: Sequence[str], head: str) -> np.ndarray:
         """Similarity of each text with each span, (Q, N)."""
@@ -79,37 +98,22 @@ class SpanSummaries:
 class SummaryCache:
     """The summaries of the last spans. They take seconds, and an edit changes only few spans."""
 
-    def __init__(self, summarise: Callable[[np.ndarray], SpanSummaries]) -> None:
-        self._summarise = summarise
+    def __init__(self, compute: Callable[[np.ndarray], SpanSummaries]) -> None:
+        self._compute = compute
         self._last: tuple[list[tuple[int, int]], SpanSummaries] | None = None
 
     def find(self, spans: np.ndarray) -> SpanSummaries:
         """The summaries of spans (N, 2), of which only those that were not in the last call are computed."""
         wanted = [(int(start), int(end)) for start, end in spans]
-        known, summaries = self._last or (wanted, self._summarise(spans))
+        known, summaries = self._last or (wanted, self._compute(spans))
         places = {span: row for row, span in enumerate(known)}
         if new := [span for span in dict.fromkeys(wanted) if span not in places]:
             places |= {span: row for row, span in enumerate(new, len(known))}
-            summaries = summaries.join(self._summarise(np.array(new)))
+            summaries = summaries.join(self._compute(np.array(new)))
         if wanted != known:
             summaries = summaries.select([places[span] for span in wanted])
         self._last = wanted, summaries
         return summaries
-
-
-def summarise(pictures: PictureEvidence, probabilities: np.ndarray, spans: np.ndarray, head: str) -> SpanSummaries:
-    """Summaries of spans of nodes [start, end), (N, 2), from the pictures and the class probabilities (T, C)."""
-    parts = _parts(spans)
-    patches = [group_vectors(pictures.patches[start:end].reshape(-1, JOINT_SIZE), PART_PATCHES) for start, end in parts]
-    summaries = SpanSummaries(
-        mean_rows(pictures.pictures, parts).reshape(len(spans), NUM_PARTS, -1),
-        np.stack(patches).reshape(len(spans), NUM_PARTS, PART_PATCHES, -1),
-        mean_rows(probabilities, spans),
-        np.zeros((len(spans), NUM_PARTS)),
-    )
-    similarity = summaries.part_similarity([*default_labels(), *rich_labels()], head)
-    background = background_similarity(similarity.reshape(len(similarity), -1))
-    return replace(summaries, background=background.reshape(len(spans), NUM_PARTS))
 
 
 def _parts(spans: np.ndarray) -> np.ndarray:
@@ -120,8 +124,3 @@ def _parts(spans: np.ndarray) -> np.ndarray:
     edges = spans[:, :1] + np.arange(NUM_PARTS + 1) * np.diff(spans) // NUM_PARTS
     starts, ends = edges[:, :-1], np.maximum(edges[:, 1:], edges[:, :-1] + 1)
     return np.stack([starts.ravel(), ends.ravel()], axis=1)
-
-
-def mean_rows(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Mean of (T, D) over each span [start, end), (N, D)."""
-    return span_means(rows.T, spans).T

@@ -37,17 +37,14 @@ NO_RECOGNISER = (
     "once). Or give a transcript: --transcript FILE.srt"
 )
 CHUNK_S = 60.0  # length of the parts of the sound that are recognised
-SEARCHED_S, QUIET_S = 15.0, 0.3  # a piece ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
+SEARCHED_S, QUIET_S = 15.0, 0.3  # a part ends in the quietest moment (of QUIET_S) of its last SEARCHED_S
 WHISPER_VARIABLE = "HIERO_WHISPER_MODEL"  # name or folder of Whisper's model
 WHISPER_MODEL = "base.en"
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The words spoken in a video, with their times.
-
-    Attributes:
-        utterances: In time order.
+    """The words spoken in a video, with their times: `utterances` in time order.
 
     Examples:
         >>> transcript = Transcript((Utterance(1.0, 2.0, "Crack the eggs."), Utterance(4.0, 6.0, "Now whisk them.")))
@@ -89,13 +86,6 @@ def read_transcript(path: Path | str) -> Transcript:
     return Transcript(read_utterances(Path(path)))
 
 
-def join_transcripts(parts: Sequence[tuple[Transcript | None, float]]) -> Transcript | None:
-    """Join the transcripts of consecutive files, each given with the time at which the file begins."""
-    found = [(transcript, begin_s) for transcript, begin_s in parts if transcript is not None]
-    utterances = (Utterance(u.start_s + begin_s, u.end_s + begin_s, u.text) for part, begin_s in found for u in part)
-    return Transcript(tuple(utterances)) if found else None
-
-
 @dataclass(frozen=True)
 class TranscriptSettings:
     """Where a transcript comes from: a given file, files next to the video, or a recogniser."""
@@ -111,36 +101,36 @@ DEFAULT_SETTINGS = TranscriptSettings()
 
 def load_transcript(
     files: Sequence[VideoFile],
-    origin: VideoSource | None = None,
+    origin: VideoSource,
     settings: TranscriptSettings = DEFAULT_SETTINGS,
     progress: ProgressCallback = no_progress,
     log: Callable[[str], None] = lambda _: None,
 ) -> Transcript | None:
     """The transcript of a video, which may consist of several files. An unusable file next to it is only logged."""
-    if settings.file is not None:
+    utterances: list[Utterance] = []
+    if settings.file:
         end_s = files[-1].end_s
-        transcript: Transcript | None = read_transcript(settings.file).until(end_s)
-        if not transcript:
+        utterances += read_transcript(settings.file).until(end_s)
+        if not utterances:
             name = Path(files[0].path).name
             raise InputError(f"{settings.file}: begins after {name} ends ({end_s:.0f} s); is this another video?")
     else:
-        origin = origin or VideoSource.of([part.path for part in files])
-        parts = []
         for part, source in zip(files, origin.files, strict=True):
-            own = _load_file_transcript(source, settings, progress, log)
-            parts.append((None if own is None else own.until(part.duration_s), part.start_s))
-        transcript = join_transcripts(parts)
-    if transcript:
-        weights.get("minilm", progress)  # needed to search the transcript; later it would be downloaded silently
-    return transcript or None
+            own = _load_file_transcript(source, settings, progress, log).until(part.duration_s)
+            utterances += [Utterance(u.start_s + part.start_s, u.end_s + part.start_s, u.text) for u in own]
+    if not utterances:
+        return None
+    weights.get("minilm", progress)  # needed to search the transcript; later it would be downloaded silently
+    return Transcript(tuple(utterances))
 
 
 def _load_file_transcript(
     file: SourceFile, settings: TranscriptSettings, progress: ProgressCallback, log: Callable[[str], None]
-) -> Transcript | None:
+) -> Transcript:
+    """The transcript of one file, without utterances if there is none."""
     path = file.path
     found = find_transcript(path) if settings.find else None
-    if found is not None:
+    if found:
         try:
             transcript = read_transcript(found)
         except InputError as error:
@@ -151,14 +141,14 @@ def _load_file_transcript(
             log(f"transcript: {name} ({format_count(len(transcript), 'utterance')}); to {purpose}, add --no-transcript")
             return transcript
     if not settings.recognise:
-        return None
+        return Transcript(())
     if path.suffix.lower() in FEATURE_SUFFIXES:
         log(f"{path.name}: a feature file has no sound; give a transcript: --transcript FILE.srt")
-        return None
+        return Transcript(())
     recognised = recognise_speech(file.fetch(progress), cache=settings.cache, progress=progress)
     result = "no sound track" if recognised is None else f"{format_count(len(recognised), 'utterance')} recognised"
     log(f"{path.name}: {result}")
-    return recognised
+    return recognised or Transcript(())
 
 
 def recognise_speech(
@@ -278,7 +268,7 @@ def cut_at_pauses(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def quietest_sample(samples: np.ndarray) -> int:
-    """The sample in the middle of the quietest moment near the end of a piece."""
+    """The sample in the middle of the quietest moment near the end of a part."""
     width = round(QUIET_S * SAMPLE_RATE)
     first = max(0, len(samples) - round(SEARCHED_S * SAMPLE_RATE))
     energy = np.concatenate([[0.0], np.cumsum(samples[first:].astype(np.float64) ** 2)])

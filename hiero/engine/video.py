@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hiero.engine.answers import find_answers
-from hiero.engine.embedder import NO_TEXT, Embedder
+from hiero.engine.embedder import Embedder
 from hiero.engine.evidence import Sight
+from hiero.engine.names import ComparedNames
 from hiero.engine.naming import likely_labels, name_levels, place_learned_names
-from hiero.engine.speech import SpeechEvidence
+from hiero.engine.speech import ComparedSpeech, SpeechEvidence
 from hiero.engine.transcripts import Transcript
 from hiero.errors import InputError
 from hiero.features.video_features import VideoFeatures
@@ -41,6 +42,7 @@ class Video:
         path: The file.
         clock: The clock of its nodes.
         sight: What it shows, as evidence for texts.
+        origin: Where it was read from.
         files: Its file or files, with their start times and lengths.
         transcript: The transcript, or None. Set it before you call `ask` or `steps`.
         edits: The steps as people corrected them, or None. `steps` and `ask` use them.
@@ -51,9 +53,9 @@ class Video:
     path: Path
     clock: Clock
     sight: Sight
+    origin: VideoSource
     files: tuple[VideoFile, ...] = ()
-    origin: VideoSource | None = None  # None for features in memory
-    state: tuple[object, ...] = ()  # of the files of `origin` before they were read
+    state: tuple[object, ...] = ()  # of the files of `origin` before they were read; empty for features in memory
     transcript: Transcript | None = None
     edits: Hierarchy | None = None
     edits_name: str = ""
@@ -89,19 +91,17 @@ class Video:
     def has_changed(self) -> bool:
         """Whether a file was written to or replaced since it was read."""
         with suppress(OSError):  # a missing file has no other content
-            return self.origin is not None and self.origin.state() != self.state
+            return bool(self.state) and self.origin.state() != self.state
         return False
 
     @property
     def address(self) -> str:
         """The path of the file, or the address of a remote one, as results show it."""
-        return str(self.path) if self.origin is None else self.origin.name
+        return self.origin.name
 
     @property
     def shown_files(self) -> tuple[VideoFile, ...]:
         """`files` with the addresses of remote files."""
-        if self.origin is None:
-            return self.files
         return tuple(replace(f, path=origin.name) for f, origin in zip(self.files, self.origin.files, strict=True))
 
     def locate(self, time_s: float) -> tuple[Path, float]:
@@ -151,8 +151,8 @@ class Video:
             num_steps = [num_steps]
         labels = [labels] if isinstance(labels, str) else labels
         counts = list(num_steps) if num_steps else None
-        if labels and not self.engine.has_text:
-            raise InputError(NO_TEXT)
+        if labels:
+            self.engine.require_text()
         if self.edits is not None and counts is None and method == "contiguous":
             return self._corrected_steps(self.edits, labels)
         levels = build_hierarchy(
@@ -207,8 +207,20 @@ class Video:
             num: Maximum number of matches of each query.
             in_order: Whether the queries are steps that follow each other.
         """
-        speech = self.speech if self.transcript else None
-        return find_answers(self.sight, speech, edits, queries, num, in_order)
+        if not queries or not all(query.strip() for query in queries):
+            raise InputError("queries must not be empty")
+        if num < 1:
+            raise InputError(f"num must be at least 1, got {num}")
+        if in_order and len(queries) > len(self.nodes):
+            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
+        compared = [self.sight.compare(queries, edits)]
+        if self.transcript:
+            compared.append(ComparedSpeech(self.speech, queries, self.clock.spacing_s))
+        else:
+            self.engine.require_text()
+        if named := [step for step in edits or () if step.is_named_by_person]:
+            compared.append(ComparedNames(named, self.sight.level_spans(named), queries))
+        return find_answers(self.sight, compared, queries, num, in_order)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.

@@ -18,7 +18,6 @@ from hiero.corpus.folder_report import MIN_LABEL_SCORE, FolderReport, build_repo
 from hiero.corpus.rows import IndexedVideo
 from hiero.corpus.table import is_corpus
 from hiero.engine import Engine, Video
-from hiero.engine.open_videos import OpenVideos
 from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
 from hiero.errors import BusyError, InputError
 from hiero.formats.annotations import annotations_to_dicts
@@ -28,6 +27,7 @@ from hiero.media.recordings import NoFilesError, find_recordings, free_name, is_
 from hiero.media.source import VideoInput, VideoSource
 from hiero.serve.edits import EditStore, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
+from hiero.serve.open_videos import OpenVideos
 from hiero.serve.workers import WorkerPool
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress

@@ -73,8 +73,8 @@ def score_spans(
 ) -> np.ndarray:
     """Score of each span for each text, (Q, N)."""
     offset = min(LENGTH_OFFSET_S / spacing_s, LENGTH_OFFSET_SHARE * similarity.shape[1])
-    belief = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
-    return np.asarray(span_sums(belief / belief.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset))
+    weights = np.exp((similarity - similarity.max(1, keepdims=True)) / temperature)
+    return np.asarray(span_sums(weights / weights.sum(1, keepdims=True), spans) / (spans[:, 1] - spans[:, 0] + offset))
 
 
 def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -93,6 +93,11 @@ def span_sums(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def span_means(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Mean of (Q, T) over the nodes of each span [start, end), (Q, N)."""
     return span_sums(rows, spans) / (spans[:, 1] - spans[:, 0])
+
+
+def mean_rows(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Mean of (T, D) over each span [start, end), (N, D)."""
+    return span_means(rows.T, spans).T
 
 
 def span_peaks(rows: np.ndarray, spans: np.ndarray, num: int) -> np.ndarray:

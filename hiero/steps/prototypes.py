@@ -95,8 +95,8 @@ class StepPrototypes:
     def share_names(self, similarity: np.ndarray, texts: Sequence[str], lengths: np.ndarray, whole: bool) -> np.ndarray:
         """Similarity (Q, n) of texts with the steps of a video after they have competed for learned names.
 
-        `lengths` are the steps' shares of the video. A piece of a step, if they are not `whole`, takes
-        up the name by its length.
+        `lengths` are the steps' shares of the video. A part of a step, if they are not `whole`, takes up
+        the name by its length.
         """
         if not self.labels:
             return similarity

@@ -1,4 +1,4 @@
-"""Activities that several videos share: their steps, grouped by appearance and by position.
+"""Activities that several videos share: their steps, grouped by appearance and by position, and their usual order.
 
 The distance of two steps is 1 − cosine of their vectors plus the weighted difference of their
 positions. The weight follows from the videos: in recordings of one recipe, similar steps have
@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.steps.usual_order import number_by_place
 from hiero.vectors import cosine_similarity, unit_vectors
 
 PLACE_WEIGHT = 2.5  # weight of the difference of positions, multiplied by their agreement
@@ -113,3 +112,41 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
     other = means.min(1)
     values = np.where(sizes[labels] > 1, (other - own) / np.maximum(np.maximum(own, other), MIN_NORM), 0.0)
     return float(values.mean())
+
+
+def usual_order(times: np.ndarray) -> list[int]:
+    """Activities in the order with the fewest reversed pairs in the videos (Kemeny), from their times (V, A).
+
+    The search starts with the order of mean ranks (Borda) and moves one activity at a time while
+    that helps.
+    """
+    with np.errstate(invalid="ignore"):  # NaN: an activity that a video does not have
+        before = (
+            (times[:, :, None] < times[:, None, :]).sum(0).astype(np.float64)
+        )  # videos in which row is before column
+    both = before + before.T
+    borda = (before / np.maximum(both, 1)).sum(1) / np.maximum((both > 0).sum(1), 1)
+    places = np.array([np.nanmean(column) if np.isfinite(column).any() else np.inf for column in times.T])
+    order = sorted(range(times.shape[1]), key=lambda a: (-borda[a], places[a], a))
+    preference = before - before.T  # gain if the row comes before the column
+    is_better = True
+    while is_better:
+        is_better = False
+        for position in range(len(order)):
+            activity = order[position]
+            rest = order[:position] + order[position + 1 :]
+            # Cost of each position relative to the first one
+            cost = np.concatenate([[0.0], np.cumsum(preference[activity, rest])])
+            best = int(cost.argmin())
+            if cost[best] < cost[position] - 1e-9:
+                rest.insert(best, activity)
+                order, is_better = rest, True
+    return order
+
+
+def number_by_place(labels: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Number groups in their usual order, that of their median positions, from their labels (N,)."""
+    used, labels = np.unique(labels, return_inverse=True)
+    usual_places = [float(np.median(places[labels == label])) for label in range(len(used))]
+    rank = np.argsort(np.argsort(usual_places, kind="stable"), kind="stable")
+    return np.asarray(rank[labels])

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hiero.errors import InputError
-from hiero.steps.usual_order import number_by_place
+from hiero.steps.shared_activities import number_by_place
 from hiero.vectors import unit_vectors
 
 PLACE_WEIGHT = 0.5  # λ; positions are shares of the recording

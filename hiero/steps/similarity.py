@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
+from hiero.steps.grounding import TEMPERATURE, mean_rows, nms, score_spans, span_means
 
 LABEL_TEMPERATURE = 0.05
-BELIEF_WEIGHT = 2.0  # of a span's share of the probability of a label; see benchmarks.localization
+SHARE_WEIGHT = 2.0  # of a span's share of the probability of a label; see benchmarks.localization
 NUM_DETECTIONS = 5  # spans of each label
 MIN_SCORE = 1e-4  # of a detected span
 MIN_PROBABILITY = 1e-3  # class probabilities below this are noise
@@ -58,6 +58,10 @@ class ClassEvidence:
         mass = softmax(texts @ self.names.T / self.temperature) @ self.probabilities.T
         return self.weight * np.log((mass + MIN_PROBABILITY) / (1 / len(self.names) + MIN_PROBABILITY))
 
+    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
+        """Vectors (N, S) of spans for cosines with texts: Σ p_c (name_c − mean of names)."""
+        return np.asarray(mean_rows(self.probabilities, spans) @ (self.names - self.names.mean(0)))
+
 
 Evidence = NodeEvidence | ClassEvidence
 
@@ -85,6 +89,10 @@ class PictureEvidence:
             weights = np.exp(self.temperature * cosines)
             out[:, start : start + CHUNK] += (weights * cosines).sum(2) / weights.sum(2)
         return np.asarray(out)
+
+    def embed_spans(self, spans: np.ndarray) -> np.ndarray:
+        """Vectors (N, 2 D) of spans: the means of their pictures and of their patches."""
+        return np.concatenate([mean_rows(self.pictures, spans), mean_rows(self.patches.mean(1), spans)], axis=1)
 
 
 def background_similarity(similarity: np.ndarray) -> np.ndarray:
@@ -135,8 +143,8 @@ def detect_labels(
     with the label's best span.
     """
     probability = label_probabilities(similarity, spans, TEMPERATURE).T
-    belief = score_spans(similarity, spans, spacing_s)
-    scores = probability * (belief / belief.max(1, keepdims=True)) ** BELIEF_WEIGHT
+    share = score_spans(similarity, spans, spacing_s)
+    scores = probability * (share / share.max(1, keepdims=True)) ** SHARE_WEIGHT
     chosen = [nms(spans, row, NUM_DETECTIONS) for row in scores]
     labels = np.repeat(np.arange(len(scores)), [len(indices) for indices, _ in chosen])
     indices, values = (np.concatenate(part) for part in zip(*chosen, strict=True))

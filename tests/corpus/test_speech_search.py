@@ -40,7 +40,7 @@ def engine():
 
 def with_transcript(engine, source):
     video = engine.read(source, cache=False)
-    video.transcript = load_transcript(video.files)
+    video.transcript = load_transcript(video.files, video.origin)
     return video
 
 

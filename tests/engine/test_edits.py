@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 
 from hiero.engine import load
-from hiero.engine.answers import _is_short_enough
+from hiero.engine.answers import is_short_enough
 from hiero.errors import InputError
 from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
 from hiero.storage.cache import content_key
@@ -108,14 +107,6 @@ def test_the_file_with_the_highest_revision_counts_whatever_its_time(kitchen):
     assert (labels_of(found.hierarchy)[1], found.name, found.revision) == (NAME, "kitchen.npy.hiero.json", 3)
 
 
-def test_of_two_files_without_a_revision_the_one_beside_the_video_counts(kitchen):
-    key = content_key(kitchen)
-    write_edits(kitchen, key, corrected(), beside=False)
-    edits_file(kitchen).write_bytes(encode_edits(corrected("of an earlier version")))
-    (home() / "edits" / f"{key}.json").write_bytes(encode_edits(corrected(), key))
-    assert labels_of(read_edits(kitchen, key).hierarchy)[1] == "of an earlier version"
-
-
 @pytest.mark.parametrize("revision", [-1, 1.5, True, "3", 10**30])
 def test_an_impossible_revision_is_an_error_and_can_be_replaced(kitchen, revision):
     edits_file(kitchen).write_text(json.dumps({**corrected().to_dict(), "revision": revision}))
@@ -136,20 +127,6 @@ def test_edits_of_another_length_are_not_used(kitchen, engine):
     write_edits(kitchen, None, corrected(duration_s=200.0))
     with pytest.warns(UserWarning, match=r"belong to a video of 200\.0 s, not 120\.0 s"):
         assert engine.read(kitchen).edits is None
-
-
-def test_edits_of_the_previous_version(kitchen, engine):
-    """Such files have no content key and no origins; a label without a score is a person's."""
-    steps = [
-        {"id": "0.0", "start_s": 0.0, "end_s": 50.0, "thread": 0, "label": "open the fridge", "score": 0.8},
-        {"id": "0.1", "start_s": 50.0, "end_s": 120.0, "thread": 1, "label": NAME, "score": None},
-    ]
-    document = {"version": 1, "video": "x.mp4", "model": "m", "duration_s": 120.0, "levels": [{"steps": steps}]}
-    edits_file(kitchen).write_text(json.dumps(document))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        level = engine.read(kitchen).steps().levels[0]
-    assert [(step.label, step.origin) for step in level] == [("open the fridge", "model"), (NAME, "person")]
 
 
 def test_a_damaged_file_is_an_error(kitchen, engine):
@@ -176,19 +153,19 @@ def test_a_folder_that_cannot_be_written_is_no_loss(kitchen, monkeypatch):
 
 def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
     spans = np.array([[0, 100], [0, 90], [10, 30], [30, 100]])
-    belief = np.full((2, 100), 0.1)
-    belief[0, 15:20] = 9.0  # a peak
-    belief /= belief.sum(1, keepdims=True)
+    inside = np.full((2, 100), 0.1)
+    inside[0, 15:20] = 9.0  # a peak
+    inside /= inside.sum(1, keepdims=True)
     spans_of_all = np.array([[0, 100], [10, 30]])
     probability = np.array([[0.9, 0.8, 0.7, 0.1]] * 2)
-    assert _is_short_enough(belief, spans, probability)[0].tolist() == [False, False, True, True]
+    assert is_short_enough(inside, spans, probability)[0].tolist() == [False, False, True, True]
     likely, unlikely = np.array([[0.9, 0.5]] * 2), np.array([[0.5, 0.9]] * 2)
-    assert _is_short_enough(belief, spans_of_all, likely).tolist() == [[False, True], [True, True]]
-    assert _is_short_enough(belief, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
+    assert is_short_enough(inside, spans_of_all, likely).tolist() == [[False, True], [True, True]]
+    assert is_short_enough(inside, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
 
 
 def test_answers_are_not_the_whole_video(engine, kitchen):
-    """Belief that is spread evenly made the whole video the best answer."""
+    """Similarity that is spread evenly made the whole video the best answer."""
     video = engine.read(kitchen)
     video.sight.spans = np.array([[0, 70], [0, 120], [70, 120]])
     video.sight.similarity = lambda texts: np.zeros((len(texts), 120))

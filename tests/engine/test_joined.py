@@ -30,6 +30,14 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+def save_parts(folder, rows, cuts):
+    """Save rows as files that follow each other."""
+    paths = [folder / f"{chr(ord('a') + i)}.npy" for i in range(len(cuts) + 1)]
+    for path, part in zip(paths, np.split(rows, cuts), strict=True):
+        np.save(path, part)
+    return paths
+
+
 def activities(num_rows=120, width=32, seed=0):
     """Features of six activities."""
     rng = np.random.default_rng(seed)
@@ -58,13 +66,6 @@ def test_rows_come_from_the_file_that_is_on(durations_ms, spacing):
     assert all(b >= a for (f, a), (g, b) in pairwise(zip(file, row, strict=True)) if f == g)
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=6))
-def test_whole_segments_are_put_one_after_the_other(lengths):
-    file, row = row_origins([float(n) for n in lengths], [Clock(1, 1)] * len(lengths), lengths)
-    assert file.tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
-    assert row.tolist() == [j for n in lengths for j in range(n)]
-
-
 def test_no_time_is_lost_over_many_files():
     """A hundred chapters of 10.4 s: 1040 rows, not 1000, and the last begins at its time."""
     file, row = row_origins([10.4] * 100, [Clock(1, 1)] * 100, [10] * 100)
@@ -78,10 +79,7 @@ def test_no_time_is_lost_over_many_files():
 def test_a_video_that_was_cut_is_the_uncut_one(tmp_path, cuts):
     rows = activities()
     np.save(tmp_path / "whole.npy", rows)
-    paths = []
-    for i, part in enumerate(np.split(rows, cuts)):
-        paths.append(tmp_path / f"{i}.npy")
-        np.save(paths[-1], part)
+    paths = save_parts(tmp_path, rows, cuts)
     engine = load("raw")
     whole, joined = engine.read(tmp_path / "whole.npy"), engine.read(paths)
     np.testing.assert_array_equal(joined.nodes, whole.nodes)
@@ -101,21 +99,17 @@ def test_a_video_that_was_cut_is_the_uncut_one(tmp_path, cuts):
 def test_the_model_sees_one_video(tmp_path):
     """Nodes near a cut listen to those on its other side: not what two videos give."""
     rows = np.random.default_rng(0).normal(0, 1, (60, 400)).astype(np.float32)
-    for name, part in (("whole", rows), ("a", rows[:32]), ("b", rows[32:])):
-        np.save(tmp_path / f"{name}.npy", part)
+    paths = save_parts(tmp_path, rows, [32])
     engine = load("hiero-k400", device="cpu")
-    whole = engine.read(tmp_path / "whole.npy")
-    joined = engine.read([tmp_path / "a.npy", tmp_path / "b.npy"])
-    np.testing.assert_allclose(joined.nodes, whole.nodes, atol=1e-3)
-    assert np.abs(engine.read(tmp_path / "a.npy").nodes - whole.nodes[:32]).max() > 0.01
+    whole = engine.read_array(rows)
+    np.testing.assert_allclose(engine.read(paths).nodes, whole.nodes, atol=1e-3)
+    assert np.abs(engine.read(paths[0]).nodes - whole.nodes[:32]).max() > 0.01
 
 
 def test_it_is_cached_by_what_the_files_hold_in_their_order(tmp_path, home):
     rows = activities(60)
-    np.save(tmp_path / "a.npy", rows[:30])
-    np.save(tmp_path / "b.npy", rows[30:])
     engine = load("raw")
-    paths = (tmp_path / "a.npy", tmp_path / "b.npy")
+    paths = save_parts(tmp_path, rows, [30])
     first = engine.read(paths)
     num_cached = len(list((home / "cache" / "nodes").iterdir()))
     assert num_cached == 1
@@ -217,9 +211,7 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
 
 def test_steps_say_their_file_and_documents_are_read_back(tmp_path):
     rows = activities()
-    np.save(tmp_path / "a.npy", rows[:50])
-    np.save(tmp_path / "b.npy", rows[50:])
-    hierarchy = load("raw").read([tmp_path / "a.npy", tmp_path / "b.npy"]).steps([3, 6])
+    hierarchy = load("raw").read(save_parts(tmp_path, rows, [50])).steps([3, 6])
     document = hierarchy.to_dict()
     assert [file["start_s"] for file in document["files"]] == [0.0, 50.0]
     steps = document["levels"][1]["steps"]
@@ -269,10 +261,3 @@ def test_slivers_of_steps_are_not_exported():
     assert split_by_file(files, 10.0, 30.13) == [(files[1], 0.0, pytest.approx(20.0))]
     assert split_by_file(files, 10.1, 10.15) == [(files[0], 10.1, 10.13), (files[1], 0.0, pytest.approx(0.02))]
     assert len(split_by_file(files, 9.0, 12.0)) == 2
-
-
-def test_a_moment_between_two_files_is_in_the_second():
-    files = (VideoFile("a", 0.0, 0.1 + 0.2), VideoFile("b", 0.3, 1.0))
-    assert locate_time(files, 0.3)[0].path == "b"
-    assert locate_time(files, 0.1 + 0.2) == (files[1], pytest.approx(0.0, abs=1e-9))
-    assert locate_time(files, 99.0) == (files[1], 1.0)

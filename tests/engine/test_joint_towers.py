@@ -188,4 +188,3 @@ def test_the_shipped_omnivore_model(tmp_path, monkeypatch):
     result = engine.read_array(features).steps([4], labels=[]).levels[0]
     assert [round(step.start_s / 60) for step in result] == [0, 1, 2, 3]
     assert (load("hiero-omnivore-b").folder.path / "model.safetensors").stat().st_size < 12_000_000
-    assert "## Limits" in (engine.folder.path / "README.md").read_text()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from examples.photographs import ABSENT, PHOTOGRAPHS
-from hiero.cli import app
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.engine.summaries import SpanSummaries
 from tests.optional import skip_without
@@ -66,10 +63,3 @@ def test_summaries_survive_their_bytes(photographs):
     again = SpanSummaries.from_bytes(summaries.to_bytes())
     before, after = (each.similarity(["a cat", "coffee"], "research") for each in (summaries, again))
     np.testing.assert_allclose(after, before, atol=0.01)
-
-
-def test_the_command(photographs, capsys):
-    path, truth, _ = photographs
-    app(["ask", str(path), "a cup of coffee", "--json"], result_action="return_value")
-    (answer,) = json.loads(capsys.readouterr().out)["queries"]
-    assert truth[0][0] <= answer["matches"][0]["start_s"] <= truth[0][1]

@@ -11,8 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.engine import transcripts as speech
-from hiero.engine.transcripts import SAMPLE_RATE, Whisper, cut_at_pauses, load_recogniser, quietest_sample
+from hiero.engine.transcripts import (
+    SAMPLE_RATE,
+    Transcript,
+    Whisper,
+    cut_at_pauses,
+    load_recogniser,
+    load_transcript,
+    quietest_sample,
+)
 from hiero.errors import InputError
+from hiero.media.source import VideoSource
+from hiero.types import Utterance, VideoFile
+from tests.optional import weights_or_skip
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=12), st.integers(0, 2**31))
@@ -79,3 +90,16 @@ def test_speech_needs_faster_whisper(monkeypatch):
     monkeypatch.setattr(speech, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="--transcript FILE"):
         load_recogniser()
+
+
+def test_each_file_of_a_video_has_its_transcript_beside_it(tmp_path):
+    """The last utterance begins after its file ends. The first file has none."""
+    weights_or_skip("minilm")
+    paths = [tmp_path / "one.mp4", tmp_path / "two.mp4"]
+    spoken = [Utterance(time_s, time_s + 1, f"now {time_s}") for time_s in (0.5, 4.0, 10.0, 16.0)]
+    (tmp_path / "two.srt").write_text(Transcript(tuple(spoken)).to_srt())
+    files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 12.0))
+    lines = []
+    transcript = load_transcript(files, VideoSource.of(paths), log=lines.append)
+    assert [utterance.start_s for utterance in transcript] == [100.5, 104.0, 110.0]
+    assert len(lines) == 1

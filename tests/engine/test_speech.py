@@ -1,4 +1,4 @@
-"""A film whose pictures and words are known: what is only said is found, and answers say what they rest on."""
+"""A film whose pictures and words are known: what is only said is found, and answers name their evidence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from hiero.cli import app
 from hiero.engine import load
-from hiero.engine.transcripts import Transcript, load_transcript, recognise_speech
+from hiero.engine.transcripts import Transcript, recognise_speech
 from hiero.errors import InputError
-from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance, VideoFile
+from hiero.types import MIN_LABEL_PROBABILITY, Clock, Utterance
 from tests.films import import_av, write_video
 
 pytestmark = pytest.mark.slow
@@ -73,17 +73,17 @@ def test_what_is_only_said_is_found(film, spoken, query, index):
     assert unheard.rests_on is None
 
 
-def test_what_is_only_seen_rests_on_pictures(spoken):
-    (answer,) = spoken.ask("a rocket on its launch pad")
-    assert 9 <= middle(answer.matches[0]) <= 12
-    assert (answer.rests_on, answer.matches[0].quote) == ("pictures", None)
-
-
-def test_what_is_seen_and_said_rests_on_both(spoken):
-    (answer,) = spoken.ask("a cup of coffee")
-    assert middle(answer.matches[0]) <= 3
-    assert answer.rests_on == "both"
-    assert answer.matches[0].quote == UTTERANCES[0].text
+@pytest.mark.parametrize(
+    ("query", "start_s", "end_s", "evidence", "quote"),
+    [
+        ("a rocket on its launch pad", 9, 12, "pictures", None),
+        ("a cup of coffee", 0, 3, "both", UTTERANCES[0].text),
+    ],
+)
+def test_answers_name_their_evidence(spoken, query, start_s, end_s, evidence, quote):
+    (answer,) = spoken.ask(query)
+    assert start_s <= middle(answer.matches[0]) <= end_s
+    assert (answer.rests_on, answer.matches[0].quote) == (evidence, quote)
 
 
 def test_what_is_neither_seen_nor_said_is_refused(spoken):
@@ -186,17 +186,6 @@ def test_bad_transcripts_are_said(tmp_path, capsys, arguments, message):
         run(capsys, "steps", tmp_path / "a.npy", *(part.format(folder=tmp_path) for part in arguments))
 
 
-def test_files_that_are_one_video(film, tmp_path):
-    paths = [tmp_path / "one.mp4", tmp_path / "two.mp4"]
-    (tmp_path / "two.srt").write_text(Transcript(UTTERANCES).to_srt())
-    files = (VideoFile(str(paths[0]), 0.0, 100.0), VideoFile(str(paths[1]), 100.0, 12.0))
-    lines = []
-    transcript = load_transcript(files, log=lines.append)
-    # the last begins after its file
-    assert [utterance.start_s for utterance in transcript] == [100.5, 104.0, 106.5, 110.0]
-    assert len(lines) == 1
-
-
 # Recognition
 
 
@@ -226,12 +215,9 @@ def test_recognition_is_cached_and_goes_on(tmp_path, monkeypatch):
     assert recognise_speech(path, recogniser=again) == whole
 
 
-def test_a_video_without_sound(tmp_path):
-    path = write_video(tmp_path / "silent.mp4", [100] * 10, fps=10)
-    assert recognise_speech(path, recogniser=ScriptedRecogniser()) is None
-
-
-def test_no_recogniser(tmp_path, monkeypatch, capsys):
+def test_a_video_without_sound_or_recogniser(tmp_path, monkeypatch, capsys):
+    silent = write_video(tmp_path / "silent.mp4", [100] * 10, fps=10)
+    assert recognise_speech(silent, recogniser=ScriptedRecogniser()) is None
     monkeypatch.setattr("hiero.engine.transcripts.find_spec", lambda name: None)
     np.save(tmp_path / "a.npy", np.zeros((30, 400), np.float32))
     with pytest.raises(InputError, match="pip install") as raised:

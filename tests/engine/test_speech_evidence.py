@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiero.engine import naming
 from hiero.engine import speech as speech_evidence
+from hiero.engine.answers import join_evidence, strongest_evidence
+from hiero.engine.naming import split_phrases, step_phrases
 from hiero.engine.speech import (
     SILENCE,
     SpeechEvidence,
-    join_evidence,
     speech_probability,
-    split_phrases,
     spread_windows,
-    step_phrases,
-    strongest_evidence,
     window_runs,
     window_vectors,
 )
@@ -112,7 +111,7 @@ def test_phrases_of_an_utterance(text, phrases):
 
 def test_phrases_that_most_is_about_come_first(monkeypatch):
     vectors = {"cut the onion": [1.0, 0.0], "chop the onion": [0.8, 0.6], "nice weather today": [0.0, -1.0]}
-    monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.array([vectors[text] for text in texts]))
+    monkeypatch.setattr(naming, "encode_minilm", lambda texts: np.array([vectors[text] for text in texts]))
     utterances = [
         Utterance(i, i + 1, text) for i, text in enumerate(["nice weather today", "cut the onion", "chop the onion"])
     ]

@@ -28,10 +28,9 @@ def scores_by_method(table):
 
 def replace_minilm(monkeypatch, encode):
     """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("embedder", "summaries", "names"):
+    for module in ("model_engine", "summaries", "names"):
         monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
-    for module in ("evidence", "vocabulary"):
-        monkeypatch.setattr(f"hiero.engine.{module}.class_name_vectors", lambda: encode(class_names()))
+    monkeypatch.setattr("hiero.engine.vocabulary.class_name_vectors", lambda: encode(class_names()))
 
 
 # Official benchmarks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.engine.transcripts import Transcript, join_transcripts, read_transcript
+from hiero.engine.transcripts import Transcript, read_transcript
 from hiero.errors import InputError
 from hiero.formats import subtitles, transcripts
 from hiero.formats.registry import write_export
@@ -214,9 +214,3 @@ def test_what_is_said_between():
     assert transcript.between(0, 10) == transcript.utterances[:1]
     assert rows(transcript.until(63.0)) == [WORDS[0], (62.25, 63.0, WORDS[1][2])]
     assert len(transcript.until(10.0)) == 1
-
-
-def test_files_that_follow_each_other():
-    one = Transcript((Utterance(1.0, 2.0, "a"),))
-    assert join_transcripts([(None, 0.0), (None, 5.0)]) is None
-    assert rows(join_transcripts([(one, 0.0), (None, 5.0), (one, 9.0)])) == [(1.0, 2.0, "a"), (10.0, 11.0, "a")]

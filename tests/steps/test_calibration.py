@@ -25,10 +25,6 @@ def test_a_more_similar_step_of_a_video_is_more_probable(weights):
     assert 0 < probability[0] < ANSWER_THRESHOLD < probability[-1] < 1
 
 
-def test_a_person_gives_odds_beside_pictures():
-    assert calibration.match(np.array(0.3), 2.0) > calibration.match(np.array(0.3))
-
-
 def test_the_calibration_error():
     said = np.array([0.8, 0.8, 0.8, 0.8, 0.2, 0.2])
     right = np.array([1, 1, 1, 0, 0, 0], dtype=float)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.clustering import cluster, clustering_names
-from hiero.steps.segmentation import label_runs
+from hiero.steps.clustering import cluster, clustering_names, merge_closest, natural_partitions, tw_finch
+from tests.conftest import load_json
+from tests.oracle import twfinch as oracle
 
 
 @given(st.sampled_from(clustering_names()), st.integers(1, 30), st.integers(1, 9), st.integers(0, 99))
@@ -19,11 +21,52 @@ def test_any_algorithm_labels_every_node(algorithm, length, num, seed):
     assert labels.max() < num
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 5))
-def test_runs_are_runs(labels, min_nodes):
-    labels = np.array(labels)
-    runs = label_runs(labels)
-    assert [labels[a] for a, b in runs for _ in range(b - a)] == labels.tolist()
-    assert all(labels[a - 1] != labels[a] for a, _ in runs[1:])
-    long = label_runs(labels, min_nodes)
-    assert len(long) == len(runs) or (long[:, 1] - long[:, 0]).min() >= min_nodes
+CASES = load_json("twfinch")
+
+
+def same(a, b):
+    """Equal up to the names of clusters."""
+    pairs = set(zip(np.asarray(a).tolist(), np.asarray(b).tolist(), strict=True))
+    return len(pairs) == len({x for x, _ in pairs}) == len({y for _, y in pairs})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_partitions_are_the_authors(case):
+    x = np.array(case["features"], dtype=np.float32)
+    result = natural_partitions(x)
+    assert [labels.max() + 1 for labels in result] == case["partition_sizes"]
+    for labels, expected in zip(result, case["partitions"], strict=True):
+        assert same(labels, expected)
+
+
+@pytest.mark.parametrize(("case", "wanted"), [(case, wanted) for case in CASES for wanted in case["by_k"]])
+def test_any_number_of_clusters(case, wanted):
+    assert same(tw_finch(np.array(case["features"], dtype=np.float32), wanted["K"]), wanted["labels"])
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
+def test_as_many_as_asked_for(length, num, seed):
+    labels = tw_finch(np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32), num)
+    assert len(labels) == length
+    assert set(labels.tolist()) == set(range(min(num, length)))
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
+def test_rounds_are_the_same_for_every_number(length, num, seed):
+    x = np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32)
+    assert (tw_finch(x, num, natural_partitions(x)) == tw_finch(x, num)).all()
+
+
+def test_a_black_video_is_cut_into_equal_parts():
+    assert tw_finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000
+
+
+@given(st.integers(2, 60), st.integers(1, 12), st.integers(0, 100))
+def test_merges_as_with_means_computed_again(length, num, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(length, 5)).astype(np.float32)
+    labels = np.sort(rng.integers(0, length, length))
+    labels = np.unique(labels, return_inverse=True)[1]
+    merged = merge_closest(x, labels, num)
+    assert same(merged, oracle.merge_closest(x, labels, num))
+    assert list(dict.fromkeys(merged.tolist())) == list(range(merged.max() + 1))  # numbered by first appearance

@@ -13,8 +13,12 @@ from hiero.steps.grounding import (
     distinct_spans,
     rank_spans,
     same_moments,
+    span_means,
     span_peaks,
+    thread_runs,
 )
+from hiero.steps.segmentation import label_runs
+from tests.conftest import load_json
 from tests.oracle import speech as oracle
 
 
@@ -24,8 +28,8 @@ def slow_rank(similarity, spans, spacing_s, num, temperature):
     small = min(30 / spacing_s, 0.04 * length)
     out = []
     for row in similarity:
-        belief = [float(np.exp((s - max(row)) / temperature)) for s in row]
-        scores = [sum(belief[a:b]) / sum(belief) / (b - a + small) for a, b in spans]
+        weights = [float(np.exp((s - max(row)) / temperature)) for s in row]
+        scores = [sum(weights[a:b]) / sum(weights) / (b - a + small) for a, b in spans]
         chosen = []
         for i in sorted(range(len(spans)), key=lambda i: (-scores[i], i)):
             (a, b) = spans[i]
@@ -124,3 +128,39 @@ def test_peaks_as_one_by_one(length, num, num_texts, seed):
         for row in rows[:: max(1, num_texts // 3)]
     ]
     np.testing.assert_allclose(span_peaks(rows, spans, num)[:: max(1, num_texts // 3)], slow, atol=1e-12)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(1, 4))
+def test_runs_one_by_one(labels, min_nodes):
+    expected, start = [], 0
+    for i in range(1, len(labels) + 1):
+        if i == len(labels) or labels[i] != labels[start]:
+            expected.append([start, i])
+            start = i
+    long = [run for run in expected if run[1] - run[0] >= min_nodes] or expected
+    assert label_runs(np.array(labels), min_nodes).tolist() == long
+
+
+def test_runs_of_the_release_without_its_mistake():
+    """The release begins the last run one node early; `correct` does not."""
+    for case in load_json("metrics")["compress"]:
+        runs = label_runs(np.array(case["labels"]))
+        assert [[start, end - start] for start, end in runs.tolist()] == case["correct"]
+
+
+def test_the_right_moment_ranks_first():
+    rng = np.random.default_rng(0)
+    steps = rng.standard_normal((4, 16)).astype(np.float32)
+    steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+    truth = np.array([0] * 20 + [1] * 15 + [2] * 25 + [1] * 10 + [3] * 30)
+    nodes = steps[truth] + 0.1 * rng.standard_normal((100, 16)).astype(np.float32)
+    nodes /= np.linalg.norm(nodes, axis=1, keepdims=True)
+    runs = thread_runs(nodes, 4)
+    scores = span_means(steps @ nodes.T, runs)
+    best = scores.argmax(1)
+    assert [tuple(runs[i]) for i in best[[0, 2, 3]]] == [(0, 20), (35, 60), (70, 100)]
+    assert {tuple(runs[i]) for i in np.argsort(-scores[1])[:2]} == {(20, 35), (60, 70)}
+
+
+def test_one_node():
+    assert thread_runs(np.ones((1, 3), dtype=np.float32), 8).tolist() == [[0, 1]]

@@ -14,7 +14,6 @@ from hiero.errors import InputError
 from hiero.steps.hierarchy import (
     build_hierarchy,
     default_step_counts,
-    group_into_threads,
     join_by_average_linkage,
     match_threads,
     merge_short_steps,
@@ -118,11 +117,6 @@ def test_linkage_is_that_of_the_textbook(num, width, max_distance, seed):
 def test_linkage_of_equal_items_and_of_no_numbers():
     assert join_by_average_linkage(np.zeros((5, 5)), 0.4) == [0] * 5
     assert join_by_average_linkage(np.full((3, 3), np.nan), 0.4) == [0, 1, 2]
-
-
-def test_one_thread_when_all_is_alike():
-    assert group_into_threads(np.ones((10, 3)), [0, 5, 10])[0] == 0
-    assert group_into_threads(np.ones((10, 3)), [0, 10]) == [0]
 
 
 def test_bad_input():

@@ -19,7 +19,6 @@ from hiero.steps.prototypes import (
     learn_prototypes,
     place_names,
     price_names,
-    rival_similarity,
 )
 from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import AnnotatedStep, Clock
@@ -122,11 +121,6 @@ def test_nothing_to_learn_from():
         learn_prototypes([CorrectedVideo(video.views, [], CLOCK)])
 
 
-def test_a_step_holds_every_node_that_it_touches():
-    video = CorrectedVideo({"nodes": np.eye(10)}, [], CLOCK)
-    assert video.span(AnnotatedStep(3.6, 7.4, "stir")) == (3, 8)
-
-
 def test_steps_compete_for_a_name():
     """Both steps look like washing: the one that looks more like it gets the name, the other its second best."""
     prototypes = learn_prototypes([make_video(1), make_video(2)])
@@ -143,12 +137,12 @@ def test_steps_compete_for_a_name():
     assert twice.share_names(similarity, NAMES, np.full(2, 1 / 6), whole=True).argmax(0).tolist() == [0, 0]
 
 
-def test_short_pieces_of_one_step_share_its_name():
+def test_short_parts_of_one_step_share_its_name():
     prototypes = learn_prototypes([make_video(1)])  # each step is a sixth of the video
     similarity = np.array([[0.9, 0.8, 0.1], [0.2, 0.6, 0.1], [0.1, 0.1, 0.9]])
-    pieces = np.array([1 / 12, 1 / 12, 1 / 6])
-    assert prototypes.share_names(similarity, NAMES, pieces, whole=False).argmax(0).tolist() == [0, 0, 2]
-    assert prototypes.share_names(similarity, NAMES, pieces, whole=True).argmax(0).tolist() == [0, 1, 2]
+    parts = np.array([1 / 12, 1 / 12, 1 / 6])
+    assert prototypes.share_names(similarity, NAMES, parts, whole=False).argmax(0).tolist() == [0, 0, 2]
+    assert prototypes.share_names(similarity, NAMES, parts, whole=True).argmax(0).tolist() == [0, 1, 2]
 
 
 @given(st.integers(0, 1000), st.integers(2, 6))
@@ -178,12 +172,6 @@ def test_usual_lengths_weigh_more_with_every_example():
     assert np.allclose(few[:, 1], 1)
     assert np.allclose(few[:, 0], few[:, 2])  # half as long is as unusual as twice as long
     assert (many[:, [0, 2]] < few[:, [0, 2]]).all()
-
-
-def test_a_node_counts_less_if_it_fits_several_names():
-    similarity = np.array([[0.5, 0.5, 0.1], [0.5, 0.1, 0.1]])
-    left = similarity[0] - rival_similarity(similarity)
-    assert left[1] > left[0]
 
 
 def test_the_most_probable_names_are_placed_first():

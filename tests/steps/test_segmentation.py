@@ -1,4 +1,4 @@
-"""Contiguous pieces: the best there are, nested, and bounded in time and memory."""
+"""Contiguous steps: the best there are, nested, and bounded in time and memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.steps.segmentation import cut_at_granularities, cut_steps, merge_steps, step_labels
+from hiero.steps.segmentation import cut_at_granularities, cut_steps, merge_steps
 from tests.oracle.segmentation import segmentation_cost
 
 
@@ -72,26 +72,10 @@ def test_coarser_levels_nest():
     assert levels[-1] == [0, len(x)]
 
 
-def test_joins_the_most_alike_first():
-    x, bounds = stretches(0, lengths=(20, 20, 20), noise=0.05)
-    x[20:40] = x[:20] + 0.3  # the second is like the first
-    assert merge_steps(x, bounds, [2]) == [[0, 40, 60]]
-
-
-def test_labels():
-    assert step_labels([0, 2, 3, 6]).tolist() == [0, 0, 1, 2, 2, 2]
-
-
 def test_one_node_and_constant_videos():
     assert cut_steps(np.ones((1, 4)), 5) == [0, 1]
     bounds = cut_steps(np.ones((12, 4)), 3)
     assert bounds == [0, 4, 8, 12]  # nothing to tell apart: equal parts
-
-
-def test_long_videos_are_thinned():
-    x, bounds = stretches(1, lengths=(3000, 1200, 2500, 3300))
-    result = cut_steps(x, 4)
-    assert np.abs(np.array(result) - bounds).max() <= 10
 
 
 @pytest.mark.slow
@@ -118,7 +102,7 @@ def test_bad_input():
 
 
 def slow_joins(x, bounds, nums):
-    """Every join priced anew each time."""
+    """Computes the cost of every join again each time."""
     x = x - x.mean(0)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     bounds, out = list(bounds), []

@@ -8,15 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps import calibration
 from hiero.steps.grounding import TEMPERATURE, nms, score_spans, span_means
 from hiero.steps.similarity import (
     BACKGROUND_TEMPERATURE,
-    BELIEF_WEIGHT,
     CHUNK,
     MIN_PROBABILITY,
     MIN_SCORE,
     NUM_DETECTIONS,
+    SHARE_WEIGHT,
     ClassEvidence,
     NodeEvidence,
     PictureEvidence,
@@ -84,11 +83,6 @@ def test_the_background_is_a_soft_maximum(length, num_texts, seed):
         assert similarity[:, t].mean() - 1e-9 <= value <= similarity[:, t].max() + 1e-9
 
 
-def test_more_alike_is_more_likely():
-    likely = calibration.match(np.array([-0.5, 0.0, 0.5]))
-    assert 0 < likely[0] < likely[1] < likely[2] < 1
-
-
 @given(st.integers(1, 12), st.integers(0, 100))
 def test_means_and_shares(length, seed):
     rng = np.random.default_rng(seed)
@@ -119,13 +113,13 @@ def test_detected_labels_one_by_one(length, num_texts, seed):
     rng = np.random.default_rng(seed)
     similarity = rng.uniform(-0.5, 0.8, (num_texts, length))
     spans = np.array([(start, end) for start in range(length) for end in range(start + 1, length + 1)])
-    belief = score_spans(similarity, spans, 1.0)
+    share = score_spans(similarity, spans, 1.0)
     expected = []
     for q in range(num_texts):
         scores = []
         for i, (start, end) in enumerate(spans):
             weights = [math.exp(float(row[start:end].mean()) / TEMPERATURE) for row in similarity]
-            scores.append(weights[q] / sum(weights) * (belief[q, i] / belief[q].max()) ** BELIEF_WEIGHT)
+            scores.append(weights[q] / sum(weights) * (share[q, i] / share[q].max()) ** SHARE_WEIGHT)
         indices, values = nms(spans, np.array(scores), NUM_DETECTIONS)
         expected += [(*spans[i], q, value) for i, value in zip(indices, values, strict=True) if value >= MIN_SCORE]
     found = [(*span, label, score) for span, label, score in zip(*detect_labels(similarity, spans, 1.0), strict=True)]
@@ -133,10 +127,10 @@ def test_detected_labels_one_by_one(length, num_texts, seed):
 
 
 def test_a_label_is_detected_once_where_a_cut_would_split_it():
-    """Pieces get their best label each; a detected span covers the step."""
+    """Parts get their best label each; a detected span covers the step."""
     similarity = np.full((2, 60), 0.1)
     similarity[0, 10:40] = 0.6
-    pieces = np.array([(0, 20), (20, 40), (40, 60)])
-    spans, labels, scores = detect_labels(similarity, np.array([*pieces.tolist(), (10, 40), (0, 60)]), 1.0)
+    parts = np.array([(0, 20), (20, 40), (40, 60)])
+    spans, labels, scores = detect_labels(similarity, np.array([*parts.tolist(), (10, 40), (0, 60)]), 1.0)
     best = scores.argmax()
     assert (spans[best].tolist(), labels[best]) == ([10, 40], 0)
