@@ -64,6 +64,7 @@ class VideoVectors(Timeline):
     """The vectors of a video: of its nodes, for the segmentation, and of spans of nodes [start, end)."""
 
     length_prior: float  # λ of `cut_steps` for `segmentation_features`
+    class_weight = CLASS_WEIGHT
 
     def __init__(
         self, engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
@@ -99,6 +100,11 @@ class VideoVectors(Timeline):
             views["classes"] = centre_and_normalise(self.source.features[CLASSES].astype(np.float32))
         return views
 
+    @cached_property
+    def classes(self) -> ClassEvidence:
+        """The recognised classes of a video that has any."""
+        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), self.class_weight)
+
     @property
     def shared(self) -> Mapping[str, ClassEvidence | PictureEvidence]:
         """Evidence in spaces that the video shares with texts beside the model's, by `Embedder.spaces`."""
@@ -133,7 +139,6 @@ class Sight(VideoVectors, ABC):
 
     temperature: float  # of the distribution of a text over the nodes
     answer_weights: tuple[float, float, float]  # for `calibration.answer`
-    class_weight = CLASS_WEIGHT
     _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     # Learned steps
@@ -173,11 +178,6 @@ class Sight(VideoVectors, ABC):
         return out
 
     # Moments
-
-    @cached_property
-    def classes(self) -> ClassEvidence:
-        """The recognised classes of a video that has any."""
-        return class_evidence(softmax(self.source.features[CLASSES].astype(np.float32)), self.class_weight)
 
     def compare(self, queries: Sequence[str], edits: Hierarchy | None) -> Compared:
         """Compare the video with queries. Its steps are those that people corrected, if they did."""
