@@ -53,7 +53,6 @@ LONG_MODULES = (
     "corpus/test_corpus.py",
     "engine/test_speech.py",
     "training/test_captured_step.py",
-    "training/test_ablation.py",
     "cli/test_cli.py",
     "evaluation/test_reproduction.py",
     "corpus/test_adaptation.py",

@@ -85,7 +85,7 @@ def _load_network(device: Any, head: str) -> MiniLM:
 
 @cache
 def shipped_labels(head: str) -> dict[bytes, np.ndarray]:
-    """Vectors of the bundled labels, by the digests of their texts. Written by: python -m benchmarks.words labels."""
+    """Vectors of the bundled labels, by the digests of their texts. Written by: python -m tools.assets labels."""
     arrays = load_arrays(HEAD_FILES[head], "labels.")
     pairs = zip(arrays["labels.digests"], arrays["labels.vectors"], strict=True)
     return {digest.tobytes(): vector for digest, vector in pairs}
