@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python -m examples.demo out/demo $(VIDEO)
 
-# Bytecode is kept even where the environment forbids it: the tests start many processes, each of which would compile anew.
+# Bytecode is kept even if the environment forbids it, because the tests start many processes.
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
@@ -31,7 +31,8 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) check-page
-	$(BIN)/python -m benchmarks.structure --check
+	$(BIN)/python -m tools.structure --check
+	$(BIN)/python -m tools.check_docs
 
 # The types of the page: Node.js comes from PyPI, TypeScript from the lock file, if npm's registry can be reached.
 # The page itself needs neither.

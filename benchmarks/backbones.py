@@ -1,12 +1,12 @@
-"""The paper's backbones: windows and frames a second, against the arithmetic limit of the machine.
+"""How fast are the paper's backbones, compared with the arithmetic limit of the machine?
 
-python -m benchmarks.backbones [--device cuda] [--names egovlp lavila-l …] [--batch 16] [--profile]
+python -m benchmarks.backbones [--device cuda] [--names egovlp lavila-l …] [--batch 16]
 python -m benchmarks.backbones --extract [--device cuda] [--names egovlp] [--jobs 1 4 8]    whole
 videos, with decoding
 
-Networks of full size with random weights (as fast as the released ones) on random frames. The limit
-is what a large matrix product reaches in the same run and precision; the share is the network's
-products and attention (torch's FLOP counter) against it.
+The networks have full size and random weights, which are as fast as the released ones. The limit is
+the speed of a large matrix product in the same run and precision. The share of the limit counts
+matrix products and attention (torch's FLOP counter).
 """
 
 from __future__ import annotations
@@ -63,13 +63,11 @@ def measure(
     batch_sizes: list[int],
     peak_flops: float,
     num_frames: int | None,
-    compiled: bool,
 ) -> None:
     """Print a row of the table for each batch size."""
     backbone = find_backbone(name)
     num_frames = num_frames or backbone.num_frames
     network = backbone.untrained(num_frames).to(device, dtype)
-    run = torch.compile(network) if compiled else network
     for batch_size in batch_sizes:
         x = torch.randn(batch_size, num_frames, 3, SIZE, SIZE, device=device, dtype=dtype)
         if device == "cuda":
@@ -78,12 +76,12 @@ def measure(
         with torch.enable_grad(), FlopCounterMode(display=False) as counter:
             network(x[:1])
         window_flop = counter.get_total_flops()
-        call_s = mean_time_s(lambda: run(x), device)  # noqa: B023
+        call_s = mean_time_s(lambda: network(x), device)  # noqa: B023
         flops = batch_size * window_flop / call_s
         video_s = batch_size * STRIDE / FPS / call_s
         memory = f"{torch.cuda.max_memory_allocated() / 2**30:.1f}" if device == "cuda" else ""
         cells = [
-            f"{name}, compiled" if compiled else name,
+            name,
             num_frames,
             batch_size,
             f"{window_flop / 1e9:.0f}",
@@ -97,25 +95,8 @@ def measure(
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def profile(name: str, device: str, dtype: torch.dtype, batch_size: int) -> None:
-    """Where the time goes, by kind of kernel."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as record
-
-    backbone = find_backbone(name)
-    network = backbone.untrained().to(device, dtype)
-    x = torch.randn(batch_size, backbone.num_frames, 3, SIZE, SIZE, device=device, dtype=dtype)
-    with torch.inference_mode():
-        network(x)
-        activity = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
-        with record(activities=[activity, ProfilerActivity.CPU]) as recorded:
-            network(x)
-    sort_by = "self_cuda_time_total" if device == "cuda" else "self_cpu_time_total"
-    print(recorded.key_averages().table(sort_by=sort_by, row_limit=14, max_name_column_width=60))
-
-
 def measure_extraction(names: list[str], device: str, job_counts: list[int], seconds: float) -> None:
-    """Seconds of video a second that `hiero extract` reaches, against decoding alone."""
+    """Print seconds of video per second of `hiero extract` and of decoding alone."""
     with tempfile.TemporaryDirectory() as folder:
         videos = [Path(folder) / f"{i}.mp4" for i in range(max(job_counts))]
         make_video(videos[0], seconds, 960, 540)
@@ -165,11 +146,9 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=TOWERS, choices=TOWERS)
     parser.add_argument("--batch", type=int, nargs="+", help="windows at a time")
     parser.add_argument("--frames", type=int, help="frames of a window, where not the default")
-    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--extract", action="store_true")
     parser.add_argument("--jobs", type=int, nargs="+", default=[1])
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     if args.extract:
         measure_extraction(args.names, args.device, args.jobs, args.seconds)
@@ -192,11 +171,7 @@ def main() -> None:
     print("| " + " | ".join([*columns, "of the limit", "GiB"]) + " |")
     print("|---" * 10 + "|")
     for name in args.names:
-        measure(name, args.device, dtype, batch_sizes, peak_flops, args.frames, False)
-        if args.compile:
-            measure(name, args.device, dtype, batch_sizes, peak_flops, args.frames, True)
-        if args.profile:
-            profile(name, args.device, dtype, batch_sizes[-1])
+        measure(name, args.device, dtype, batch_sizes, peak_flops, args.frames)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""How often answers are right that hiero gives a probability: in `ask`, `search`, `--labels` and `--like`.
+"""How often are the answers of `ask`, `search`, `--labels` and `--like` right that hiero gives a probability?
 
     python -m benchmarks.calibration features SOURCE --model MODEL
-        feature files, without pictures: CaptainCook4D. MODEL was trained without the recordings that
-        `python -m benchmarks.captaincook4d train WORK --part test` holds out; only those are used
+        feature files of CaptainCook4D; only recordings are used that `python -m benchmarks.captaincook4d
+        train WORK --part test` holds out, and MODEL must not have seen them
     python -m benchmarks.calibration clips CLIPS [--egtea WORK]
-        videos, with pictures: clips named after what they show, and procedures with timed steps; and the
-        part `dev` of `benchmarks.egtea`, all of it to fit
+        videos: clips named after what they show, procedures with timed steps, and the part `dev` of
+        `benchmarks.egtea`, which is used for fitting only
 
-Videos are divided into two halves by their names. The numbers are fitted on the development half and
-printed as the constants of `hiero/steps/calibration.py`; the tables are about the other half. `ask`
-and `search` use the same numbers, which are fitted on the matches of `ask`. To adopt new ones, paste
-them, run the command again, and look at the search.
+Videos are divided into two halves by their names. Numbers are fitted on the development half and
+printed as the constants of `hiero/steps/calibration.py`; the tables describe the other half. `ask` and
+`search` share the numbers that are fitted on the matches of `ask`. To adopt new ones, paste them, run
+the command again, and check the table of `search`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from scipy.special import expit
 import hiero
 from benchmarks import egtea
 from benchmarks.captaincook4d_data import CLOCK, PARTS, read_annotations, read_features, share, split
-from benchmarks.words_score import CAPTIONS, bins, calibration_error, fit_logistic
+from benchmarks.scores import bins, calibration_error, fit_logistic
+from benchmarks.words import CAPTIONS
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Video
 from hiero.steps import calibration
@@ -67,7 +68,7 @@ class Sample:
 
 @dataclass
 class Judged:
-    """Raw values of answers (n, D), whether they were right, of which half they are, and how much they count."""
+    """Raw values of answers (n, D), whether each is right, its half, and its weight."""
 
     raw: list[list[float]] = field(default_factory=list)
     right: list[bool] = field(default_factory=list)
@@ -121,7 +122,7 @@ def judge_search(samples: list[Sample], rng: np.random.Generator) -> Judged:
 
 @dataclass
 class StepValues:
-    """What `hiero.steps.calibration.answer` takes, of one text and all steps of a video."""
+    """Similarities of a text with all steps of a video, the input of `hiero.steps.calibration.answer`."""
 
     spans_s: np.ndarray
     similarity: np.ndarray

@@ -1,21 +1,16 @@
-"""Real training: HiERO on 58 hours of egocentric cooking (CaptainCook4D features), held out by
-recording and by recipe.
+"""How well does a trained HiERO find and cut the steps of 58 hours of first-person cooking (CaptainCook4D)?
 
-    python -m benchmarks.captaincook4d prepare WORK [--source DATA]
-        stores, narrations, splits, text vectors
+    python -m benchmarks.captaincook4d prepare WORK [--source DATA]      stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
-    python -m benchmarks.captaincook4d table WORK
-    python -m benchmarks.captaincook4d export WORK
-        feature files, annotations and lists for `hiero eval own`, in WORK/own
-    python -m benchmarks.captaincook4d own WORK --models MODELS   all tasks and baselines, MODELS/KIND-SEED, as Markdown
-    python -m benchmarks.captaincook4d words WORK --model MODEL --dev-model MODEL
-        what class names add; "not in this video"
+    python -m benchmarks.captaincook4d table WORK                        the scores of these models
+    python -m benchmarks.captaincook4d export WORK     the files that `hiero eval own` takes, in WORK/own
+    python -m benchmarks.captaincook4d own WORK --models MODELS    all tasks and baselines, with MODELS/KIND-SEED
+    python -m benchmarks.captaincook4d opel WORK       only the baseline that is trained by optimal transport
 
-Step texts, spread over their spans every 4 s, are the narrations. One recipe in six is never
-trained on ("unseen recipes"); of the other recipes one recording in seven is not ("seen recipes").
-Zero-shot grounding of each step's text in its recording: R@k at IoU 0.3 and 0.5. Settings are
-chosen on `--part dev`, which splits the training recordings once more in the same way; `--part
-test` is what is reported.
+The narrations are the texts of the steps, repeated every 4 s. One recipe in six is never trained on
+("unseen recipes"), and one recording in seven of the other recipes ("seen recipes"). Each step's text
+is searched in its recording. Settings are chosen with `--part dev`, which splits the training
+recordings again in the same way; `--part test` is reported.
 """
 
 from __future__ import annotations
@@ -32,6 +27,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks import opel
 from benchmarks.captaincook4d_data import (
     CLOCK,
     KINDS,
@@ -39,7 +35,6 @@ from benchmarks.captaincook4d_data import (
     export,
     find_source,
     prepare,
-    presence_statistics,
     read_annotations,
     restrict_input,
     split,
@@ -48,23 +43,18 @@ from benchmarks.captaincook4d_data import (
 )
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
-from hiero.engine.evidence import CLASS_WEIGHT
-from hiero.engine.vocabulary import CLASS_TEMPERATURE, class_names
+from hiero.engine.vocabulary import class_names
 from hiero.evaluation.metrics import grounding_recall
 from hiero.evaluation.results import Report, Row, format_cell, mean_row
 from hiero.features.stores import FeatureStore
 from hiero.networks.text_encoders import encode_texts
-from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans, span_means, thread_runs
+from hiero.steps.grounding import candidate_spans, rank_spans, span_means, thread_runs
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
-from hiero.steps.similarity import ClassEvidence, NodeEvidence, text_similarity
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.training.from_files import TrainOptions, train_from_files
-from hiero.types import ANSWER_THRESHOLD
 
 VARIANTS = {
     "HiERO": [],
-    "no L_ft": ["losses.thread_weight=0.0"],
-    "no threads": ["model.num_threads=1"],
     "per-second MLP": ["model.depth=0"],
 }
 NUM_THREADS, KAPPA, MIN_NODES = 16, 0.05, 3  # of the paper's grounding
@@ -73,8 +63,9 @@ NUM_SPANS = 5  # R5 is the highest recall
 
 # Reports of `hiero eval own`
 
+PROCEDURE = "Procedure learning, true number of steps, background removed"
 COLUMNS = {
-    "Procedure learning, true number of steps, background removed": ("F1", "IoU"),
+    PROCEDURE: ("F1", "IoU"),
     "Step grounding": ("R1@.3", "R5@.3", "R1@.5", "R5@.5"),
     "Step localization": ("mean", "mAP@0.3", "mAP@0.5"),
     "Multiple choice of five": ("inter", "intra"),
@@ -82,23 +73,29 @@ COLUMNS = {
 
 
 def own(work: Path, models: Path, kinds: list[str], device: str) -> None:
-    """`hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see;
-    baselines with the first seed.
+    """Run `hiero eval own` for each model MODELS/KIND-SEED on the recordings that it did not see.
 
-    The reports in WORK/reports hold everything; printed are the main columns, seen and unseen
-    recipes side by side, the first column of each with its interval.
+    Baselines are computed with the first seed. The complete reports are in WORK/reports. The main
+    columns are printed, with the interval of the first one.
     """
     for kind in kinds:
         reports = {part: _read_or_run_reports(work, models, kind, part.split()[0], device) for part in PARTS}
         for title, columns in COLUMNS.items():
             rows = {part: _mean_rows(part_reports, title) for part, part_reports in reports.items()}
+            if title == PROCEDURE:
+                for part, row in opel.score(find_source(work, None), kind).items():
+                    rows[part][row.method] = row
             print(f"\n{KINDS[kind]}: {title}\n")
             print("| | " + " | ".join(f"{part.split()[0]} {name}" for part in PARTS for name in columns) + " |")
             print("|---" * (1 + len(PARTS) * len(columns)) + "|")
             for method in rows[PARTS[0]]:
-                part_rows = [rows[part][method] for part in PARTS]
-                cells = [format_cell(row, name, intervals=name == columns[0]) for row in part_rows for name in columns]
-                print(f"| {method} | {' | '.join(cells)} |", flush=True)
+                print_row(method, [rows[part][method] for part in PARTS], columns)
+
+
+def print_row(method: str, rows: list[Row], columns: tuple[str, ...]) -> None:
+    """The scores of a method on the parts side by side."""
+    cells = [format_cell(row, name, intervals=name == columns[0]) for row in rows for name in columns]
+    print(f"| {method} | {' | '.join(cells)} |", flush=True)
 
 
 def _read_or_run_reports(work: Path, models: Path, kind: str, part: str, device: str) -> list[Report]:
@@ -106,22 +103,9 @@ def _read_or_run_reports(work: Path, models: Path, kind: str, part: str, device:
     reports: list[Report] = []
     for folder in sorted(models.glob(f"{kind}-[0-9]*")):
         file = work / "reports" / f"{folder.name}-{part}.json"
-        command = [
-            "eval",
-            "own",
-            "--features",
-            str(work / "own" / kind),
-            "--annotations",
-            str(work / "own" / "annotations.json"),
-            "--only",
-            str(work / "own" / f"{kind}-test-{part}.txt"),
-            "--model",
-            str(folder),
-            "--device",
-            device,
-            "-o",
-            str(file),
-        ]
+        command = ["eval", "own", "--model", str(folder), "--device", device, "-o", str(file)]
+        command += ["--features", str(work / "own" / kind), "--annotations", str(work / "own" / "annotations.json")]
+        command += ["--only", str(work / "own" / f"{kind}-test-{part}.txt")]
         command += ["--no-baselines"] if reports else []
         if not file.is_file():
             subprocess.run([sys.executable, "-m", "hiero", *command, "--json"], check=True, stdout=subprocess.DEVNULL)
@@ -167,12 +151,7 @@ def train_one(work: Path, kind: str, variant: str, seed: int, part: str, device:
         return
     scores = {name: score_model(work, out / "model", store, annotations, parts[name], device) for name in PARTS}
     (out / "scores.json").write_text(json.dumps(scores))
-    percent = {
-        name: {method: [round(100 * v, 1) for v in recalls] for method, recalls in methods.items()}
-        for name, methods in scores.items()
-    }
-    print(f"{time.perf_counter() - begin:.0f} s", kind, variant, *settings, seed, percent, flush=True)
-    print(f"{out / 'scores.json'}: written", flush=True)
+    print(f"{out / 'scores.json'}: written after {time.perf_counter() - begin:.0f} s", flush=True)
 
 
 def score_model(
@@ -200,9 +179,7 @@ def score_model(
 def score_untrained(
     work: Path, kind: str, annotations: dict, recordings: list[str], num_windows: int = 20
 ) -> list[float]:
-    """No training: equal windows, ranked by class posteriors × sentence embeddings of the class names;
-    by chance for Omnivore.
-    """
+    """No training: equal windows, ranked by the similarity of class names for Kinetics-400, else at random."""
     store = FeatureStore(work / kind / "store")
     classes = encode_texts(class_names(), cache=work / "text").float()
     generator = torch.Generator().manual_seed(0)
@@ -233,25 +210,8 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
         unpack(work, kind)
     jobs = [(kind, variant, seed) for seed in range(args.seeds) for kind in args.kinds for variant in args.variants]
     settings = [text for setting in args.set for text in ("--set", setting)]
-    commands = [
-        [
-            "benchmarks.captaincook4d",
-            "one",
-            str(work),
-            "--kinds",
-            kind,
-            "--variants",
-            variant,
-            "--seeds",
-            str(seed),
-            "--device",
-            args.device,
-            "--part",
-            args.part,
-            *settings,
-        ]
-        for kind, variant, seed in jobs
-    ]
+    run = ["benchmarks.captaincook4d", "one", str(work), "--device", args.device, "--part", args.part, *settings]
+    commands = [[*run, "--kinds", kind, "--variants", variant, "--seeds", str(seed)] for kind, variant, seed in jobs]
     run_modules(commands, args.jobs)
     table(work, args.part)
 
@@ -286,95 +246,9 @@ def table(work: Path, part: str) -> None:
                 print(f"| {name} | {' | '.join(cells)} | {len(runs)} |")
 
 
-# What class names add
-
-EVIDENCE = ("model", "class names", "both", "both, in order")
-
-
-def words(work: Path, model_folder: Path, dev_model_folder: Path) -> None:
-    """What class names add to the model's own words, and how well "not in this video" is known: fitted
-    on dev, shown on test.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-
-    _, statistics, present = ground_with_evidence(work, dev_model_folder, "dev")
-    regression = LogisticRegression(C=100.0).fit(np.array(statistics), present)
-    coefficients = (*regression.coef_[0], regression.intercept_[0])
-    print(f"in the video, fitted on dev: {[round(float(v), 1) for v in coefficients]}")
-    predicted, statistics, present = ground_with_evidence(work, model_folder, "test")
-    print("| | " + " | ".join(f"{name}: R1@.3 | R5@.3 | R1@.5 | R5@.5" for name in PARTS) + " |\n" + "|---" * 9 + "|")
-    for method in EVIDENCE:
-        recalls = [
-            100 * grounding_recall(predicted[name][method], np.array(predicted[name]["truth"])).flatten()
-            for name in PARTS
-        ]
-        print(f"| {method} | " + " | ".join(f"{v:.1f}" for recall in recalls for v in recall) + " |")
-    probability, truth = regression.predict_proba(np.array(statistics))[:, 1], np.array(present)
-    print(f"in the video or not, test: AUC {roc_auc_score(truth, probability):.3f}; said → true share (of queries)")
-    for low, high in (*((i / 5, (i + 1) / 5) for i in range(5)), (0.0, ANSWER_THRESHOLD)):
-        inside = (probability >= low) & (probability < high)
-        if inside.any():
-            print(f"  {low:.1f}-{high:.1f} → {truth[inside].mean():.2f} ({inside.sum()})")
-
-
-def ground_with_evidence(work: Path, folder: Path, part: str) -> tuple[dict[str, dict[str, list]], list, list]:
-    """Ground the texts of each recording with each kind of evidence, and as many texts that it does not show.
-
-    A text that a recording does not show is a step of other recipes only.
-
-    Args:
-        work: With Kinetics-400 features.
-        folder: The model.
-        part: `dev` or `test`.
-
-    Returns:
-        Predicted spans of each part by evidence, and the true ones; statistics of each text for
-        "in the video"; whether it is shown.
-    """
-    annotations = read_annotations(work)
-    store = FeatureStore(work / "k400" / "store")
-    names = encode_texts(class_names(), cache=work / "text").float().numpy()
-    text_recipes: dict[str, set[str]] = {}
-    for entry in annotations.values():
-        for step in entry["steps"]:
-            text_recipes.setdefault(step["text"], set()).add(entry["recipe"])
-    vectors = dict(zip(text_recipes, encode_texts(list(text_recipes), cache=work / "text").float(), strict=True))
-    model = load_model(folder)
-    rng = np.random.default_rng(0)
-    predicted: dict[str, dict[str, list]] = {name: {key: [] for key in (*EVIDENCE, "truth")} for name in PARTS}
-    statistics, present = [], []
-    for name, recordings in split(annotations, list(store), part).items():
-        for recording in recordings if name in PARTS else []:
-            logits = store.read(recording)
-            nodes = F.normalize(embed_features(model, logits, CLOCK, [0])["projected0"], dim=-1).numpy()
-            steps = annotations[recording]["steps"]
-            absent = [text for text, recipes in text_recipes.items() if annotations[recording]["recipe"] not in recipes]
-            texts = [step["text"] for step in steps] + list(rng.choice(absent, len(steps), replace=False))
-            queries = torch.stack([vectors[text] for text in texts])
-            with torch.no_grad():
-                projected = model.embed_text(queries).numpy()
-            own_words = NodeEvidence(nodes, 1.0)
-            class_words = ClassEvidence(logits.softmax(1).numpy(), names, CLASS_WEIGHT, CLASS_TEMPERATURE)
-            parts = {"model": [own_words], "class names": [class_words], "both": [own_words, class_words]}
-            spans = candidate_spans(nodes, CLOCK.spacing_s, NODE_LENGTH_PRIOR)
-            for method, evidence in parts.items():
-                similarity = text_similarity(evidence, queries.numpy(), projected)
-                ranked = rank_spans(similarity, spans, CLOCK.spacing_s)
-                predicted[name][method] += [spans[indices].astype(float) for indices, _ in ranked[: len(steps)]]
-            # From here on with both, the last of the evidence.
-            order = np.argsort([step["start_s"] for step in steps], kind="stable")
-            ordered = dict(zip(order.tolist(), align_in_order(similarity[order]), strict=True))
-            predicted[name]["both, in order"] += [np.array([ordered[i]], dtype=float) for i in range(len(steps))]
-            statistics += list(presence_statistics(similarity, spans, [indices[0] for indices, _ in ranked]))
-            present += [1] * len(steps) + [0] * len(steps)
-            predicted[name]["truth"] += true_spans(annotations, recording)
-    return predicted, statistics, present
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "export", "own", "train", "one", "table", "words"])
+    parser.add_argument("what", choices=["prepare", "export", "own", "opel", "train", "one", "table"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, help="by default the one that was prepared")
     parser.add_argument("--kinds", nargs="+", default=["k400", "omnivore", "omnivore-b"], choices=list(KINDS))
@@ -384,30 +258,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", choices=["dev", "test", "all"], default="test")
     parser.add_argument("--set", action="append", default=[], help="settings of hiero train")
-    parser.add_argument("--model", type=Path, help="for `words`: a folder trained without the test recordings")
     parser.add_argument(
         "--models", type=Path, help="for `own`: a folder with KIND-SEED, trained without the test recordings"
     )
-    parser.add_argument(
-        "--dev-model", type=Path, help="for `words`: one trained without the development recordings too"
-    )
     args = parser.parse_args(arguments)
-    needed = {"own": ["models"], "words": ["model", "dev_model"]}.get(args.what, [])
-    if missing := [f"--{name.replace('_', '-')}" for name in needed if getattr(args, name) is None]:
-        parser.error(f"{args.what} needs {' and '.join(missing)}")
+    if args.what == "own" and args.models is None:
+        parser.error("own needs --models")
     if args.what == "prepare":
         prepare(args.work, find_source(args.work, args.source))
     elif args.what == "export":
         export(args.work, find_source(args.work, args.source), args.kinds, args.part)
     elif args.what == "own":
         own(args.work, args.models, args.kinds, args.device)
+    elif args.what == "opel":
+        for kind in args.kinds:
+            rows = opel.score(find_source(args.work, args.source), kind)
+            print_row(f"{kind}, {opel.METHOD}", list(rows.values()), COLUMNS[PROCEDURE])
     elif args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":
         train_one(args.work, args.kinds[0], args.variants[0], args.seeds, args.part, args.device, args.set)
-    elif args.what == "words":
-        unpack(args.work, "k400")
-        words(args.work, args.model, args.dev_model)
     else:
         table(args.work, args.part)
 

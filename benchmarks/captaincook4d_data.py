@@ -25,7 +25,6 @@ from hiero import Clock
 from hiero.engine.vocabulary import class_names
 from hiero.features.stores import pack
 from hiero.networks.text_encoders import encode_texts
-from hiero.steps.grounding import span_means
 from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
 
@@ -33,11 +32,6 @@ DEFAULT_SOURCE = Path("../shared/captaincook4d")
 SOURCE_FILE = "source.txt"  # in WORK: the folder that `prepare` read
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
-KINDS |= {
-    "both": "Kinetics-400 logits and Omnivore-B",
-    "both.first": "of both, the logits",
-    "both.second": "of both, Omnivore-B",
-}
 COMPONENTS = {"k400": 128, "omnivore": 180}  # principal components of each kind that are compressed
 NARRATION_SPACING_S = 4.0  # a step's text is a narration every so often
 PARTS = ("seen recipes", "unseen recipes")
@@ -188,32 +182,8 @@ def unpack(work: Path, kind: str) -> None:
     if (work / kind / "narrations.csv").is_file():
         return
     annotations = read_annotations(work)
-    if kind == "both":
-        features = join_kinds(*(expand(load_tensors(work / f"{part}.safetensors")) for part in ("k400", "omnivore-b")))
-    else:
-        features = expand(load_tensors(work / f"{kind}.safetensors"))
-    write_training_files(
-        work / kind, features, {name: annotations[name.split(".")[0]]["steps"] for name in features}, kind
-    )
-
-
-def join_kinds(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Two kinds of features side by side, and of each recording two more versions in which one of them is missing.
-
-    `NAME` has both, `NAME.first` and `NAME.second` have the mean of the other kind.
-    """
-    means = [torch.cat(list(features.values())).mean(0) for features in (first, second)]
-    out = {}
-    for name in sorted(first.keys() & second.keys()):
-        length = min(len(first[name]), len(second[name]))
-        parts = [first[name][:length], second[name][:length]]
-        blanks = [mean.expand(length, -1) for mean in means]
-        out[name] = torch.cat(parts, 1)
-        out[f"{name}.first"], out[f"{name}.second"] = (
-            torch.cat([parts[0], blanks[1]], 1),
-            torch.cat([blanks[0], parts[1]], 1),
-        )
-    return out
+    features = expand(load_tensors(work / f"{kind}.safetensors"))
+    write_training_files(work / kind, features, {name: annotations[name]["steps"] for name in features}, kind)
 
 
 def write_training_files(
@@ -261,10 +231,3 @@ def export(work: Path, source: Path, kinds: list[str], part: str) -> None:
         for name, entry in annotations.items()
     }
     (own / "annotations.json").write_text(json.dumps(steps))
-
-
-def presence_statistics(similarity: np.ndarray, spans: np.ndarray, best: list[int]) -> np.ndarray:
-    """Similarity of the best span, and its difference from the mean of the video, (Q, 2)."""
-    each = np.arange(len(best))
-    peak = span_means(similarity, spans[best])[each, each]
-    return np.stack([peak, peak - similarity.mean(1)], axis=1)

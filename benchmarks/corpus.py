@@ -1,10 +1,10 @@
-"""Search in a large corpus: synthetic steps, latency and recall of the index against exact search.
+"""How fast and how exact is a search among a million steps?
 
 python -m benchmarks.corpus [--steps 1000000] [--folder FOLDER]
 
-Steps are drawn around centres (kinds of activity) on the sphere, 200 a video; queries likewise. The
-table is the one of `hiero index`, without pictures. Recall: of the 20 nearest by exact search, how
-many the index gives.
+Synthetic steps are drawn around centres (kinds of activity) on the sphere, 200 per video; queries
+likewise. The table is that of `hiero index`, without pictures. Recall is the share of the 20 nearest
+steps by exact search that the index finds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hiero.vectors import unit_vectors
 
 WIDTH = 640  # of a vector
 NUM_CENTRES = 5000  # kinds of activity
-NOISE = 0.6  # beside centres whose length is √WIDTH: kinds overlap
+NOISE = 0.6  # centres have the length √WIDTH, so kinds overlap
 BATCH_SIZE = 50_000  # steps that are written together
 STEPS_PER_VIDEO = 200
 STEP_S = 30.0
@@ -39,7 +39,7 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
         rng: Draws a centre and noise for each step.
         centres: (C, WIDTH), each √WIDTH long.
         first: Number of the first step; it says which video a step is in.
-        num_steps: How many.
+        num_steps: Number of rows.
     """
     chosen = centres[rng.integers(0, len(centres), num_steps)]
     vectors = unit_vectors(chosen + NOISE * rng.standard_normal((num_steps, WIDTH), dtype=np.float32))
@@ -63,7 +63,7 @@ def synthetic_steps(rng: np.random.Generator, centres: np.ndarray, first: int, n
 
 
 def write_corpus(folder: Path, rng: np.random.Generator, centres: np.ndarray, num_steps: int) -> Corpus:
-    """A corpus of synthetic steps, indexed; prints how long it takes and how large it is."""
+    """Write and index a corpus of synthetic steps, and print its time and size."""
     corpus = Corpus(str(folder), create=True)
     begin = time.perf_counter()
     for first in range(0, num_steps, BATCH_SIZE):
@@ -84,7 +84,7 @@ def write_corpus(folder: Path, rng: np.random.Generator, centres: np.ndarray, nu
 
 
 def timed_search(corpus: Corpus, query: np.ndarray, exact: bool) -> tuple[set[tuple[str, str]], float]:
-    """The nearest steps as (video, step), and the seconds that it took."""
+    """The nearest steps as (video, step), and the time of the search in seconds."""
     begin = time.perf_counter()
     hits = {(hit.video, hit.step) for hit in corpus.search(query, NUM_HITS, exact=exact)}
     return hits, time.perf_counter() - begin
@@ -94,10 +94,10 @@ def run(folder: Path, num_steps: int, num_queries: int = 200, num_exact: int = 3
     """Write a corpus, search in it, and print latencies and recall.
 
     Args:
-        folder: Where the corpus goes.
-        num_steps: Its size.
-        num_queries: Searches by the index.
-        num_exact: Of them, those that are also searched exactly.
+        folder: Folder of the corpus.
+        num_steps: Size of the corpus.
+        num_queries: Number of searches by the index.
+        num_exact: Number of these queries that are also searched exactly.
     """
     rng = np.random.default_rng(0)
     centres = unit_vectors(rng.standard_normal((NUM_CENTRES, WIDTH), dtype=np.float32)) * np.sqrt(WIDTH)

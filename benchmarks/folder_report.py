@@ -1,12 +1,12 @@
-"""The page over many videos, against the truth: do found activities match true steps?
+"""Do the activities that `hiero report` finds in many videos match true steps (CaptainCook4D)?
 
     python -m benchmarks.folder_report --model MODEL [--kind k400|omnivore-b] [--part dev|test]
         [--source ../shared/captaincook4d]
 
-Each recipe that the model never saw is a folder of recordings. Activities of `hiero report` are
-matched one to one with true steps by the seconds that they share in all recordings (Hungarian): NMI
-and F1, annotated seconds only, beside equal parts of each recording and K-Means of the same
-vectors, both with the true number of steps. Settings were chosen with `--part dev`.
+Each recipe that the model never saw is a folder of recordings. Activities are matched one to one with
+true steps by the seconds that they share in all recordings (Hungarian algorithm). NMI and F1 count
+annotated seconds only. Baselines with the true number of steps are equal parts of each recording, and
+K-Means of the same vectors. Settings were chosen with `--part dev`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Recording:
     """A recording with its truth.
 
     Attributes:
-        steps: What `hiero report` takes.
+        steps: Input of `hiero report`.
         truth: Step of each second, (T,); −1 where there is none.
         annotated: Steps of the annotation.
     """

@@ -1,14 +1,11 @@
-"""Supervised heads on CaptainCook4D: a backbone's features against HiERO's, for all three heads; and
-how fast they train.
+"""What do supervised heads gain from HiERO's features over those of the backbone (CaptainCook4D)?
 
-    python -m benchmarks.heads words WORK   token vectors, for a machine without the text encoder
-    python -m benchmarks.heads train WORK --model MODEL --device cuda   all heads, several seeds; then the tables
+    python -m benchmarks.heads train WORK --model MODEL --device cuda    all heads, several seeds; then the tables
     python -m benchmarks.heads tables WORK
-    python -m benchmarks.heads speed [--device cuda]   training steps a second, at the sizes of the papers
 
-WORK as `python -m benchmarks.captaincook4d prepare` leaves it; MODEL was trained without the test
-recordings. The same split: heads learn from the training recordings and are scored on unseen
-recordings of seen recipes and, where words allow it, on unseen recipes.
+`python -m benchmarks.captaincook4d prepare` makes WORK; MODEL was trained without the test recordings.
+Heads learn from the training recordings. They are scored on other recordings of the same recipes and,
+if they take texts, on unseen recipes.
 """
 
 from __future__ import annotations
@@ -19,22 +16,18 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from benchmarks.captaincook4d import CLOCK, PARTS, split, unpack
+from benchmarks.captaincook4d_data import CLOCK, PARTS, split, unpack
 from benchmarks.jobs import run_modules
 from hiero import embed_features, load_model
-from hiero.evaluation.heads.actionformer import ActionFormer, ActionFormerConfig
 from hiero.evaluation.heads.clips import Clips, read_clips
 from hiero.evaluation.heads.head import load_trained_head
 from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
 from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
-from hiero.evaluation.heads.training import HeadObjective, train_head
-from hiero.evaluation.heads.vslnet import VSLNet, VSLNetConfig
+from hiero.evaluation.heads.training import train_head
 from hiero.evaluation.results import Row, Table, as_markdown, mean_row
 from hiero.features.stores import FeatureStore
 from hiero.training.loop import RunOptions
-from hiero.training.step import TrainStep, make_adam
 
 FEATURE_KINDS = {"raw": "Kinetics-400 logits", "hiero": "HiERO on them"}
 HEADS = ("vslnet", "actionformer")
@@ -93,15 +86,7 @@ def train_one(work: Path, head: str, kind: str, seed: int, device: str, settings
     tables = {part: score_heads(trained, read_part(work, kind, part), kind, embeddings) for part in parts}
     scores = {part: [table.rows[0].scores, table.rows[0].intervals] for part, table in tables.items()}
     (out / "scores.json").write_text(json.dumps(scores))
-    print(
-        f"{time.perf_counter() - start_s:.0f} s",
-        head,
-        kind,
-        seed,
-        {part: means for part, (means, _) in scores.items()},
-        f"{out / 'scores.json'}: written",
-        flush=True,
-    )
+    print(f"{out / 'scores.json'}: written after {time.perf_counter() - start_s:.0f} s", flush=True)
 
 
 def train_all(work: Path, args: argparse.Namespace) -> None:
@@ -110,23 +95,8 @@ def train_all(work: Path, args: argparse.Namespace) -> None:
     read_part(work, "raw", "train")  # writes the annotations before several processes read them
     jobs = [(head, kind, seed) for seed in range(args.seeds) for head in args.heads for kind in FEATURE_KINDS]
     settings = [text for setting in args.set for text in ("--set", setting)]
-    commands = [
-        [
-            "benchmarks.heads",
-            "one",
-            str(work),
-            "--heads",
-            head,
-            "--kind",
-            kind,
-            "--seeds",
-            str(seed),
-            "--device",
-            args.device,
-            *settings,
-        ]
-        for head, kind, seed in jobs
-    ]
+    run = ["benchmarks.heads", "one", str(work), "--device", args.device, *settings]
+    commands = [[*run, "--heads", head, "--kind", kind, "--seeds", str(seed)] for head, kind, seed in jobs]
     run_modules(commands, args.jobs)
     print_tables(work)
 
@@ -151,56 +121,10 @@ def print_tables(work: Path) -> None:
     print("\n" + as_markdown(Table(f"linear probe, {PARTS[0]}", rows)))
 
 
-def speed(device: str, seconds: float = 20.0) -> None:
-    """Steps a second: VSLNet at batch 32, 128 positions, 1536-d; ActionFormer at batch 2, 2304
-    segments, 1536-d, 514 classes.
-    """
-    torch.manual_seed(0)
-    video = torch.randn(32, 128, 1536)
-    mask = torch.ones(32, 128, dtype=torch.bool)
-    queries: tuple[torch.Tensor, ...] = (
-        video,
-        mask,
-        torch.randn(32, 12, 384),
-        torch.ones(32, 12, dtype=torch.bool),
-        torch.tensor([[20, 40]] * 32),
-    )
-    starts = torch.rand(2, 60, 1) * 2200
-    clips: tuple[torch.Tensor, ...] = (
-        torch.randn(2, 2304, 1536),
-        torch.ones(2, 2304, dtype=torch.bool),
-        torch.cat([starts, starts + 30], dim=2),
-        torch.randint(0, 514, (2, 60)),
-    )
-    precision = torch.bfloat16 if device == "cuda" else None
-    for name, network, batch in (
-        ("VSLNet, 32 queries", VSLNet(VSLNetConfig(1536)), queries),
-        ("ActionFormer, 2 × 2304 segments", ActionFormer(ActionFormerConfig(1536, 514)), clips),
-    ):
-        objective = HeadObjective(network, precision).to(device).train()
-        step = TrainStep(objective, make_adam(objective, 1e-4, 0.05, "adamw"))
-        batch = tuple(tensor.to(device) for tensor in batch)
-        for _ in range(3):  # warm up
-            step(batch)  # type: ignore[arg-type]
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start_s, num_steps = time.perf_counter(), 0
-        while time.perf_counter() - start_s < seconds:
-            step(batch)  # type: ignore[arg-type]
-            num_steps += 1
-            if device == "cuda" and num_steps % 20 == 0:  # launches run ahead of the GPU
-                torch.cuda.synchronize()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        steps_per_s = num_steps / (time.perf_counter() - start_s)
-        num_parameters = sum(p.numel() for p in network.parameters())
-        print(f"{name}, {num_parameters / 1e6:.1f} M parameters, {device}: {steps_per_s:.2f} steps/s", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["words", "train", "one", "tables", "speed"])
-    parser.add_argument("work", type=Path, nargs="?")
+    parser.add_argument("what", choices=["train", "one", "tables"])
+    parser.add_argument("work", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--heads", nargs="+", default=list(HEADS), choices=HEADS)
     parser.add_argument("--kind", choices=list(FEATURE_KINDS))
@@ -209,16 +133,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
-    if args.what == "words":
-        print(len(embed_texts(args.work).vectors), "texts")
-    elif args.what == "train":
+    if args.what == "train":
         train_all(args.work, args)
     elif args.what == "one":
         train_one(args.work, args.heads[0], args.kind, args.seeds, args.device, args.set)
-    elif args.what == "tables":
-        print_tables(args.work)
     else:
-        speed(args.device)
+        print_tables(args.work)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""How time and memory grow from ten minutes to ten hours: `hiero steps` and `hiero ask` on feature
-files, each in its own process.
+"""How do time and memory of `hiero steps` and `hiero ask` grow from ten minutes to ten hours?
 
 python -m benchmarks.hours [--hours 0.1667 1 3 10]
+
+Each command reads a feature file of synthetic class scores in its own process.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ ACTIVITY_S = (20, 120)  # shortest and longest
 
 
 def write_scores(path: Path, num_seconds: int, seed: int = 0) -> None:
-    """Class scores of a long day, a row a second: activities of about a minute that recur, each of a
-    few classes, with noise.
-    """
+    """Write class scores at 1 Hz of recurring activities of about a minute, each of a few classes, with noise."""
     rng = np.random.default_rng(seed)
     shape = NUM_ACTIVITIES, NUM_CLASSES
     activities = rng.normal(0, 2, shape) * (rng.random(shape) < CLASS_SHARE)
@@ -56,14 +55,19 @@ def main() -> None:
     for hours in args.hours:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "day.npy"
-            # another file each time: nothing of it is cached
+            # a new file each time, which is not in the cache
             write_scores(file, round(3600 * hours), seed=time.time_ns())
             hiero = [sys.executable, "-m", "hiero"]
             cells = [f"{hours:.2f}"]
             for command in (
                 [*hiero, "steps", str(file), "--no-cache"],
                 [*hiero, "ask", str(file), "cut the onion"],
-                [*hiero, "ask", str(file), f"wash {time.time_ns()} dishes"],  # a new text: only the video is cached
+                [
+                    *hiero,
+                    "ask",
+                    str(file),
+                    f"wash {time.time_ns()} dishes",
+                ],  # only the video is cached
             ):
                 spent_s, peak_gib = measure(command)
                 cells += [f"{spent_s:.1f}", f"{peak_gib:.2f}"]

@@ -1,9 +1,9 @@
-"""What do the kernels that replace a library gain in the whole job? On an NVIDIA GPU:
+"""What do our GPU kernels gain in the whole job, compared with torch's own operations?
 
-python -m benchmarks.kernels
+python -m benchmarks.kernels        on an NVIDIA GPU
 
-`ClippedAdam` is compared with torch's fused Adam and its clipping in the captured training step, and the
-kernels of the video towers with torch's operations in the forward pass of each tower, in bfloat16.
+`ClippedAdam` is compared with torch's fused Adam and its clipping in the captured training step, and
+the kernels of the video towers with torch's operations in a forward pass of each tower in bfloat16.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What a well-kept library already does, beside ours: time, memory and lines. docs/design.md has the decisions.
+"""How do our hand-written parts compare with libraries that do the same? docs/design.md has the decisions.
 
-    python -m benchmarks.libraries [ROW …]     such as sentences, actions, swin, subtitles, elan; by default all
+    python -m benchmarks.libraries [ROW …]     such as sentences, actions, swin, subtitles, elan, kmeans
 
-Rows whose library is not installed are left out: transformers (in the extra `text`), timm and
-torchvision (`pip install --no-deps timm torchvision`, which beside a CPU build of torch may fail to
-import: the row then says so). Random weights, which are as fast. Times are the best of several;
-ratios are of one run.
+Some rows need a library that is not in the extras: torchvision (`pip install --no-deps torchvision`;
+the row shows the error if it cannot be imported). The weights are random, which are as fast. Times are
+the best of several; ratios are of one run.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-ROOT = Path(__file__).parent.parent / "hiero"
 TEXT = "cut the onion"
 OURS = f"""
 from hiero.storage import weights
@@ -37,11 +36,6 @@ tokens = AutoTokenizer.from_pretrained(folder)(["{TEXT}"], return_tensors="pt")
 with torch.inference_mode():
     AutoModel.from_pretrained(folder, local_files_only=True)(**tokens)
 """
-
-
-def count_lines(*names: str) -> int:
-    """Lines of files of the package."""
-    return sum(len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in names)
 
 
 def process(code: str) -> tuple[float, float]:
@@ -96,8 +90,7 @@ class PlainI3D(nn.Module):
 def sentences() -> str:
     (ours_s, ours_mb), (theirs_s, theirs_mb) = process(OURS), process(THEIRS)
     return (
-        f"| one sentence, from a cold start | numpy ({count_lines('text/minilm.py')} lines): {ours_s:.2f} s, "
-        f"{ours_mb:.0f} MB "
+        f"| one sentence, from a cold start | numpy: {ours_s:.2f} s, {ours_mb:.0f} MB "
         f"| transformers: {theirs_s:.2f} s, {theirs_mb:.0f} MB | {theirs_s / ours_s:.1f} |"
     )
 
@@ -112,7 +105,7 @@ def actions() -> str:
     ours, theirs = fastest(lambda: network(frames)), fastest(lambda: plain(frames))
     return (
         f"| I3D, a window of 24 frames "
-        f"| stacked 2-d convolutions ({count_lines('backbones/i3d.py')} lines): {ours:.2f} s "
+        f"| stacked 2-d convolutions: {ours:.2f} s "
         f"| torch's 3-d convolutions: {theirs:.2f} s | {theirs / ours:.1f} |"
     )
 
@@ -122,7 +115,7 @@ def swin() -> str:
 
     ours_network, clip = omnivore.untrained("B").eval(), torch.randn(1, 16, 3, 224, 224)
     ours = fastest(lambda: ours_network(clip), 3)
-    begin = f"| Omnivore's Swin-B, a clip of 16 frames | {count_lines('backbones/omnivore.py')} lines: {ours:.2f} s "
+    begin = f"| Omnivore's Swin-B, a clip of 16 frames | {ours:.2f} s "
     try:
         from torchvision.models.video import swin3d_b
 
@@ -142,8 +135,7 @@ def subtitles() -> str:
     content = "WEBVTT\n\n" + "\n".join(lines)
     assert len(parse_cues(content)) == len(webvtt.from_string(content)) == 3000
     ours, theirs = fastest(lambda: parse_cues(content)), fastest(lambda: webvtt.from_string(content))
-    size = count_lines("formats/subtitles.py")
-    return f"| 3,000 cues of WebVTT | {size} lines: {ours:.3f} s | webvtt-py: {theirs:.3f} s | {theirs / ours:.1f} |"
+    return f"| 3,000 cues of WebVTT | {ours:.3f} s | webvtt-py: {theirs:.3f} s | {theirs / ours:.1f} |"
 
 
 def elan(num: int = 2000) -> str:
@@ -162,14 +154,41 @@ def elan(num: int = 2000) -> str:
         file.write_text(text, encoding="utf-8")
         settings = ImportSettings(Path("tea.mp4"))
         ours, theirs = fastest(lambda: read_elan(text.encode(), settings)), fastest(lambda: Eaf(str(file)))
-    size = count_lines("formats/elan.py")
-    return f"| {num} annotations of ELAN | {size} lines: {ours:.3f} s | pympi: {theirs:.3f} s | {theirs / ours:.1f} |"
+    return f"| {num} annotations of ELAN | {ours:.3f} s | pympi: {theirs:.3f} s | {theirs / ours:.1f} |"
+
+
+# Points (N, D) in K clusters: the embedding of a spectral cut, and the nodes of videos
+KMEANS_SIZES = ((3_600, 20, 20), (36_000, 20, 20), (1_800, 768, 20), (10_800, 768, 20))
+
+
+def kmeans() -> str:
+    """Points around random centres that follow each other in runs, as those of a video do."""
+    from sklearn.cluster import KMeans
+
+    from hiero.model.kmeans import kmeans as our_kmeans
+    from hiero.model.spectral import KMEANS_ITERATIONS, KMEANS_RESTARTS
+
+    rows = []
+    for num, width, num_clusters in KMEANS_SIZES:
+        rng = np.random.default_rng(0)
+        cluster = rng.integers(num_clusters, size=-(-num // 20)).repeat(20)[:num]
+        points = rng.standard_normal((num_clusters, width))[cluster] + 1.5 * rng.standard_normal((num, width))
+        tensor = torch.from_numpy(points.astype(np.float32))[None]
+        settings = {"num_restarts": KMEANS_RESTARTS, "num_iterations": KMEANS_ITERATIONS}
+        theirs = KMeans(num_clusters, n_init=KMEANS_RESTARTS, max_iter=KMEANS_ITERATIONS, tol=0, random_state=0)
+        ours_s = fastest(lambda: our_kmeans(tensor, num_clusters, **settings), 3)  # noqa: B023
+        theirs_s = fastest(lambda: theirs.fit(tensor[0].numpy()), 3)  # noqa: B023
+        rows.append(
+            f"| K-Means, {num_clusters} clusters of ({num}, {width}) | {1e3 * ours_s:.0f} ms "
+            f"| scikit-learn: {1e3 * theirs_s:.0f} ms | {theirs_s / ours_s:.1f} |"
+        )
+    return "\n".join(rows)
 
 
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
     print("| | ours | library | library / ours |\n|---|---|---|---|")
-    for row in (sentences, actions, swin, subtitles, elan):
+    for row in (sentences, actions, swin, subtitles, elan, kmeans):
         if len(sys.argv) == 1 or row.__name__ in sys.argv[1:]:
             print(row(), flush=True)
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

@@ -1,20 +1,14 @@
-"""A trained baseline for procedure learning: frames embedded by optimal transport between videos of a
-task, then clustered.
+"""A baseline of `benchmarks.captaincook4d`: frames embedded by optimal transport between videos of a task.
 
-    python -m benchmarks.opel [--source ../shared/captaincook4d] [--steps 300]
-
-In the spirit of OPEL (Chowdhury et al. 2024) on Omnivore features, written from its description:
-for each recipe a small network learns, without labels, from pairs of its videos. Frames of one
-video are matched with those of the other by entropic optimal transport, whose prior is a mixture of
-"at the same share of the video" and "whatever looks alike"; matched frames are pulled together by a
-contrastive loss, and within a video frames that are near in time are, those far apart are not
-(C-IDM). Then each video is cut into its true number of clusters. Scored on the recordings and by
-the measure of docs/results.md (background removed).
+Written from the description of OPEL (Chowdhury et al. 2024). For each recipe a small network learns
+from pairs of its videos, without labels. The frames of two videos are matched by entropic optimal
+transport, whose prior prefers frames at the same share of the video and frames that look alike.
+Matched frames attract each other by a contrastive loss. Within a video, near frames attract each
+other and far frames repel each other (C-IDM). Each video is then cut into its true number of clusters.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import PARTS, read_annotations, read_features, split
+from benchmarks.scores import bootstrap
 from hiero.evaluation.metrics import procedure_scores
+from hiero.evaluation.results import Row
 from hiero.steps.clustering import cluster
 
+METHOD = "trained by optimal transport (OPEL), K-Means"
+NUM_TRAINING_STEPS = 300  # for each recipe
 NUM_FRAMES = 192  # of a video in a step of training, in order
 SIZE = 128  # of an embedding
 EPSILON, NUM_SINKHORN = 0.1, 20
@@ -46,7 +44,7 @@ class FrameEmbedding(nn.Module):
 
 
 def transport(cost: Tensor, prior: Tensor) -> Tensor:
-    """The plan (N, M) with uniform margins that is cheap and near the prior: Sinkhorn's iterations, in logarithms."""
+    """A cheap plan (N, M) with uniform margins near the prior, by Sinkhorn's iterations in log space."""
     log_kernel = prior.clamp_min(1e-9).log() - cost / EPSILON
     num_rows, num_columns = cost.shape
     columns = torch.zeros(num_columns)
@@ -57,7 +55,7 @@ def transport(cost: Tensor, prior: Tensor) -> Tensor:
 
 
 def pair_loss(a: Tensor, b: Tensor, times_a: Tensor, times_b: Tensor) -> Tensor:
-    """What a pair of videos teaches: embeddings (N, D), (M, D) and their times in seconds."""
+    """Loss of a pair of videos, from embeddings (N, D) and (M, D) and their times in seconds."""
     cost = 1 - a @ b.T
     shares = [times / times.max() for times in (times_a, times_b)]
     temporal = (-(shares[0][:, None] - shares[1]).abs() / PRIOR_WIDTH).exp()
@@ -71,7 +69,7 @@ def pair_loss(a: Tensor, b: Tensor, times_a: Tensor, times_b: Tensor) -> Tensor:
 
 
 def _intra_loss(x: Tensor, times: Tensor) -> Tensor:
-    """C-IDM: frames near in time are alike, those far apart differ by a margin."""
+    """C-IDM: near frames are pulled together, far frames pushed apart up to a margin."""
     distance = 2 - 2 * x @ x.T
     gap_s = (times[:, None] - times).abs()
     near = gap_s <= NEAR_S
@@ -81,7 +79,7 @@ def _intra_loss(x: Tensor, times: Tensor) -> Tensor:
     ).sum().clamp_min(1e-6)
 
 
-def train(videos: list[Tensor], num_steps: int, seed: int) -> FrameEmbedding:
+def train(videos: list[Tensor], num_steps: int = NUM_TRAINING_STEPS, seed: int = 0) -> FrameEmbedding:
     """Learn from pairs of a recipe's videos."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -98,52 +96,37 @@ def train(videos: list[Tensor], num_steps: int, seed: int) -> FrameEmbedding:
     return network.eval()
 
 
-def score_video(x: np.ndarray, steps: list[dict], algorithm: str) -> tuple[float, float]:
-    """F1 and IoU of the true number of clusters, background removed."""
+def score(source: Path, kind: str) -> dict[str, Row]:
+    """F1 and IoU of the test recordings of each part, background removed."""
+    annotations, features = read_annotations(source), read_features(source, kind)
+    parts = split(annotations, sorted(features), "test")
+    mean = torch.cat(list(features.values())).mean(0)
+    features = {name: F.normalize(x - mean, dim=1) * x.shape[1] ** 0.5 / 4 for name, x in features.items()}
+    scores: dict[str, list[tuple[float, float]]] = {part: [] for part in PARTS}
+    for recipe in sorted({annotations[name]["recipe"] for name in features}):
+        names = [name for name in features if annotations[name]["recipe"] == recipe]
+        network = train([features[name] for name in names])
+        for part in PARTS:
+            for name in sorted(set(names) & set(parts[part])):
+                with torch.inference_mode():
+                    embedded = network(features[name]).numpy()
+                scores[part].append(score_video(embedded, annotations[name]["steps"]))
+    rows = {}
+    for part, values in scores.items():
+        columns = {name: bootstrap(column) for name, column in zip(("F1", "IoU"), np.transpose(values), strict=True)}
+        means = {name: mean for name, (mean, _, _) in columns.items()}
+        rows[part] = Row(METHOD, means, {name: (low, high) for name, (_, low, high) in columns.items()})
+    return rows
+
+
+def score_video(x: np.ndarray, steps: list[dict]) -> tuple[float, float]:
+    """F1 and IoU in percent of as many clusters as there are steps."""
     names = {text: i for i, text in enumerate(dict.fromkeys(step["text"] for step in steps), start=1)}
     truth = np.zeros(len(x), dtype=int)
     for step in steps:
         start = min(len(x) - 1, max(0, int(step["start_s"])))
         truth[start : max(start + 1, int(np.ceil(step["end_s"])))] = names[step["text"]]
     inside = truth > 0
-    labels = cluster(x[inside], len(set(truth[inside].tolist())), algorithm)
+    labels = cluster(x[inside], len(set(truth[inside].tolist())), "k-means-cosine")
     scores = procedure_scores(labels, truth[inside])
     return 100 * scores.f1, 100 * scores.iou
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, default=Path("../shared/captaincook4d"))
-    parser.add_argument("--steps", type=int, default=300, help="of training, for each recipe")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    annotations, features = read_annotations(args.source), read_features(args.source, "omnivore")
-    parts = split(annotations, sorted(features), "test")
-    mean = torch.cat(list(features.values())).mean(0)
-    features = {name: F.normalize(x - mean, dim=1) * x.shape[1] ** 0.5 / 4 for name, x in features.items()}
-    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for recipe in sorted({name.split("_")[0] for name in features}, key=int):
-        names = [name for name in features if name.split("_")[0] == recipe]
-        network = train([features[name] for name in names], args.steps, args.seed)
-        for part in PARTS:
-            for name in sorted(set(names) & set(parts[part])):
-                with torch.inference_mode():
-                    embedded = network(features[name]).numpy()
-                raw, steps = features[name].numpy(), annotations[name]["steps"]
-                for method, x, algorithm in (
-                    ("optimal transport, K-Means", embedded, "k-means-cosine"),
-                    ("optimal transport, spectral", embedded, "spectral"),
-                    ("raw, K-Means (cosine)", raw, "k-means-cosine"),
-                    ("raw, spectral", raw, "spectral"),
-                    ("equal parts", raw, "equal-parts"),
-                ):
-                    results.setdefault((method, part), []).append(score_video(x, steps, algorithm))
-        print(f"recipe {recipe}: {len(names)} recordings", flush=True)
-    print("| | seen F1 | seen IoU | unseen F1 | unseen IoU |\n|---|---|---|---|---|")
-    for method in dict.fromkeys(method for method, _ in results):
-        cells = [f"{value:.1f}" for part in PARTS for value in np.mean(results[method, part], axis=0)]
-        print(f"| {method} | {' | '.join(cells)} |")
-
-
-if __name__ == "__main__":
-    main()

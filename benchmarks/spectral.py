@@ -1,4 +1,4 @@
-"""The spectral cut against scikit-learn on one hour of nodes, and how it grows to ten hours. One run, one machine.
+"""How much faster is the spectral cut than scikit-learn, and how does it grow to ten hours?
 
 python -m benchmarks.spectral
 """
@@ -29,11 +29,11 @@ def make_video(
 
     Args:
         num_nodes: N.
-        num_threads: How many threads take turns.
+        num_threads: Number of threads that take turns.
         width: D.
-        noise: Length of the noise against the thread's direction.
-        seed: Of all random numbers.
-        longest: Nodes of the longest stretch.
+        noise: Length of the noise; directions of threads have length 1.
+        seed: Seed of all random numbers.
+        longest: Number of nodes in the longest stretch.
 
     Returns:
         Features (N, D) and threads (N,).

@@ -1,17 +1,14 @@
-"""What is said, searched: how often `ask` finds the moment in a transcript, and how well it knows that
-something is not said.
+"""How often does `ask` find a moment in a transcript, and does it know that something is not said?
 
     python -m benchmarks.speech GOALSTEP.json
 
-The transcripts are made from real words: Ego4D Goal-Step describes each step twice, freely by who
-watched the video ("Slice oranges") and by a category of a taxonomy ("Cut orange"). The free
-description is what is said, as long as it takes to say it, and early or late by some seconds; the
-category is what is asked. A query counts as found where the best match overlaps with such an
-utterance. Absent queries are categories of other videos that this one does not have. Nothing is
-seen: this measures speech alone.
+Ego4D Goal-Step describes each step twice: freely ("Slice oranges") and by a category ("Cut orange").
+The free descriptions are the utterances, shifted by some seconds, and the categories are the queries.
+A query is found if the best match overlaps with an utterance of its category. Absent queries are
+categories of other videos. No picture is read.
 
-Half of the videos, by the hash of their names, fit the settings of hiero/engine/speech_evidence.py (`fit`,
-printed); the other half is scored.
+Half of the videos, by the hash of their names, fit the settings of hiero/engine/speech.py, which are
+printed under `fit`. The other half is scored.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.scores import auc, fit_logistic
 from hiero.engine import speech as speech_evidence
 from hiero.engine.speech import SpeechEvidence, speech_probability
 from hiero.engine.transcripts import Transcript
@@ -41,7 +39,7 @@ CHANCE = "chance"
 
 @dataclass
 class Case:
-    """A video: what is said, what is asked, and when each answer is said (nothing where it is not)."""
+    """A video: its transcript, queries, and the spans of the answers to each; absent queries have none."""
 
     transcript: Transcript
     queries: list[str]
@@ -92,7 +90,7 @@ def answer(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 
 def answer_by_words(case: Case) -> np.ndarray:
-    """The utterance that shares most words with each query, as a span, (Q, 2): what a search for words does."""
+    """Span of the utterance that shares most words with each query, (Q, 2), as a search for words finds it."""
     word_sets = [set(u.text.lower().strip(".").split()) for u in case.transcript]
     out = []
     for query in case.queries:
@@ -103,7 +101,7 @@ def answer_by_words(case: Case) -> np.ndarray:
 
 
 def hits(case: Case, spans: np.ndarray) -> list[bool]:
-    """Whether the span of each query that is said overlaps with one of its utterances."""
+    """Whether the span of each present query overlaps with one of its utterances."""
     return [
         any(start < b and a < end for a, b in true)
         for (start, end), true in zip(spans, case.answers, strict=True)
@@ -112,7 +110,7 @@ def hits(case: Case, spans: np.ndarray) -> list[bool]:
 
 
 def collect(cases: list[Case]) -> dict[str, np.ndarray]:
-    """Of all queries: hits of each method, similarity, and whether they are said."""
+    """Hits of each method, similarity and presence of all queries."""
     overlaps, by_words, peak, present, chance = [], [], [], [], []
     for case in cases:
         spans, similarity = answer(case)
@@ -125,21 +123,10 @@ def collect(cases: list[Case]) -> dict[str, np.ndarray]:
     return {name: np.array(values, dtype=float) for name, values in arrays.items()}
 
 
-def fit_presence(peak: np.ndarray, present: np.ndarray) -> tuple[float, float]:
-    """Slope and offset of a logistic regression by Newton's method, each kind of query with half of the weight."""
-    x = np.stack([peak, np.ones_like(peak)], axis=1)
-    weight = np.where(present > 0, 0.5 / present.sum(), 0.5 / (1 - present).sum())
-    theta = np.zeros(2)
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-x @ theta))
-        theta -= np.linalg.solve((x * (weight * p * (1 - p))[:, None]).T @ x, x.T @ (weight * (p - present)))
-    return float(theta[0]), float(theta[1])
-
-
-def auc(score: np.ndarray, present: np.ndarray) -> float:
-    """The share of pairs of one present and one absent query that are in the right order."""
-    positive, negative = score[present > 0], score[present == 0]
-    return float((positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean())
+def fit_presence(peak: np.ndarray, present: np.ndarray) -> list[float]:
+    """Slope and offset of a logistic regression, in which present and absent queries have half of the weight each."""
+    weights = np.where(present > 0, 0.5 / present.sum(), 0.5 / (1 - present).sum())
+    return fit_logistic(peak[:, None], present, weights, penalty=0.0).tolist()
 
 
 def main() -> None:

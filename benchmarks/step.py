@@ -1,8 +1,8 @@
-"""One training step at paper size: the method on edge lists against ours, plain and captured, in one run.
+"""How fast is a training step at paper size, compared with the method on edge lists?
 
 python -m benchmarks.step                 # on the CPU in float32, and on the GPU if there is one
 python -m benchmarks.step --device cuda   # only the GPU: bf16, compiled and captured; memory at batch 64
-python -m benchmarks.step --convergence   # the plain and the captured step trained side by side, on the GPU
+python -m benchmarks.step --convergence   # trains the plain and the captured step side by side, on the GPU
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make_inputs(
 
 
 class EdgeListObjective(Objective):
-    """The same objective with the network and the losses on edge lists and dense masks; the cut is ours in both."""
+    """The same objective with network and losses on edge lists and dense masks, and with our cut."""
 
     def forward(self, x: TrainingBatch, tokens=None):  # type: ignore[no-untyped-def]
         batch, length = x.mask.shape
@@ -162,9 +162,7 @@ def measure_gpu(batches: list[int], num_repeats: int) -> None:
 
 
 def convergence(num_steps: int = 288) -> None:
-    """The same 16 batches over and over, without dropout: the plain float32 step and the captured bf16
-    one must learn alike.
-    """
+    """Train the plain float32 step and the captured bf16 step on the same 16 batches, without dropout."""
     data = [make_inputs(8, "cuda", seed=i) for i in range(16)]
     plain_model = make_model("cuda", dropout=0.0)
     captured_model = copy.deepcopy(plain_model)

@@ -1,9 +1,10 @@
-"""Training throughput: the real step on synthetic data of a given size, and the time that a whole run would take.
+"""How long does a whole training run take?
 
     python -m benchmarks.train [--scale egoclip|small] [--seconds 60] [--device auto]
 
-The data is made on the device and the step is the real one (captured on a GPU), with its schedule and random order.
-`egoclip`: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. `small`: for a laptop.
+The step is the real one (captured on a GPU), with its schedule and random order, on synthetic data.
+`egoclip`: 35,100 windows of 562 nodes, 256-d, 3.8 M narrations, 768-d, 15 epochs at batch 8. `small` is
+for a laptop.
 """
 
 from __future__ import annotations

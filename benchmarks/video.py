@@ -1,13 +1,11 @@
-"""How fast a video is read, against real time, and what cheaper settings of I3D cost in quality.
+"""How fast is a video read, compared with real time?
 
 python -m benchmarks.video [VIDEO] [--seconds 120]          `hiero steps` in its own process, without a cache
 python -m benchmarks.video [VIDEO] --parts --device cuda    decoding and each network, alone and together
-python -m benchmarks.video --extraction --device cuda       seconds of video per second: decoding by threads,
-                                                            processes or the GPU, networks alone (with random
-                                                            weights), and all together
+python -m benchmarks.video --extraction --device cuda       decoding by threads, processes or the GPU, the
+                                                            networks alone (random weights), and all together
 python -m benchmarks.video --uhd --seconds 20               the same for 3840 × 2160 at 60 frames per second
-python -m benchmarks.video --compare VIDEO…                 class scores with other frame sizes and numbers
-                                                            of frames, compared with 64 frames
+python -m benchmarks.video --compare VIDEO…                 class scores of I3D in 8 bits and in float
 """
 
 from __future__ import annotations
@@ -52,26 +50,12 @@ from hiero.storage import weights
 WINDOW_S = 2.0  # of a window of I3D
 MIN_MEASURE_S = 3.0  # how long a measurement runs at least
 ENCODED_S = 20.0  # of a longer video, which repeats them
-MAX_FRAMES = 64  # of a window, for the scores that others are compared with
-SETTINGS = (  # frames of a window, pixels
-    (32, 224),
-    (24, 192),
-    (20, 192),
-    (16, 224),
-    (16, 208),
-    (24, 160),
-    (16, 192),
-    (12, 224),
-    (16, 176),
-    (16, 160),
-    (8, 224),
-)
 
 
 def make_video(
     path: Path, seconds: float, width: int = 1280, height: int = 720, fps: int = 30, codec: str = "libx264"
 ) -> None:
-    """Coloured noise that drifts: as hard to decode as a real recording, and of no other use."""
+    """Drifting coloured noise, which is as hard to decode as a real recording."""
     import av
 
     rng = np.random.default_rng(0)
@@ -95,7 +79,7 @@ def make_video(
 
 
 def measure_end_to_end(video: Path) -> None:
-    """How much faster than real time `hiero steps` is, in a process of its own."""
+    """Print how much faster than real time `hiero steps` is, in its own process."""
     info = probe(video)
     duration_s = info.duration_s or 0.0
     start = time.perf_counter()
@@ -112,7 +96,7 @@ def measure_end_to_end(video: Path) -> None:
 
 
 def measure_parts(video: Path, device: str) -> None:
-    """Seconds of video a second: decoded alone, through the networks alone, and read as `hiero steps` does."""
+    """Print seconds per second of video for decoding, for each network, and for both together."""
     names = ("i3d-k400", "dinov2-text")
     _prepare_weights(names)
     dtype = choose_precision(torch.device(device))
@@ -155,7 +139,7 @@ def measure_parts(video: Path, device: str) -> None:
 
 
 def repeat_video(source: Path, out: Path, num: int) -> None:
-    """The packets of a video, one time after the other."""
+    """Write the packets of a video several times, one copy after the other."""
     import av
 
     with av.open(str(source)) as container, av.open(str(out), "w") as target:
@@ -176,7 +160,7 @@ def repeat_video(source: Path, out: Path, num: int) -> None:
 
 
 def measure_extraction(video: Path, device: str, processes: int) -> None:
-    """Seconds of video a second: decoding alone in all ways that are here, networks alone, and both."""
+    """Print seconds of video per second for each way of decoding, for the networks alone, and for both."""
     names = ("i3d-k400", "dinov2-text")
     torch_device = torch.device(device)
     dtype = choose_precision(torch_device)
@@ -250,56 +234,36 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
 
 
 def _prepare_weights(names: tuple[str, ...]) -> None:
-    """Fetch weights; a machine that is offline measures with random ones, which are as fast."""
+    """Download weights; use random ones, which are as fast, on a machine that is offline."""
     try:
         for name in names:
             weights.get(name)
     except InputError:
-        print("weights cannot be fetched here; random ones are as fast")
+        print("the weights cannot be downloaded; random ones are as fast")
         extractor.load_backbone = lambda backbone, device, dtype, *_: backbone.untrained().to(device, dtype)  # type: ignore[assignment]
 
 
 @torch.inference_mode()
 def compare(videos: list[Path]) -> None:
-    """Class scores of I3D with fewer frames and pixels, against those with most: what is lost, and what it costs."""
+    """Print how close the class scores of I3D in 8 bits are to those in float."""
     dtype = choose_precision(torch.device("cpu"))
     model = i3d.load(weights.get("i3d-k400")).to(dtype)
-    windows = [
-        segment.frames
-        for video in videos
-        for segment in read_segments(video, Sampling(spacing_s=WINDOW_S, num_frames=MAX_FRAMES, short_side=256))
-    ]
+    sampling = Sampling(spacing_s=WINDOW_S, num_frames=NUM_FRAMES, short_side=256)
+    segments = [segment for video in videos for segment in read_segments(video, sampling)]
+    windows = [centre_crop(torch.from_numpy(segment.frames), i3d.SIZE)[None] / 127.5 - 1 for segment in segments]
 
-    def score(num_frames: int, size: int) -> tuple[torch.Tensor, float]:
-        """Scores of all windows, and seconds of computing for a second of video."""
-        indices = [int((i + 0.5) * MAX_FRAMES / num_frames) for i in range(num_frames)]
-        rows, spent_s = [], 0.0
-        for frames in windows:
-            x = (centre_crop(torch.from_numpy(frames)[indices], size)[None] / 127.5 - 1).to(dtype)
-            start = time.perf_counter()
-            rows.append(model(x)[0].float())
-            spent_s += time.perf_counter() - start
-        return torch.stack(rows), spent_s / (WINDOW_S * len(windows))
+    def score() -> tuple[torch.Tensor, float]:
+        """Scores of all windows, and seconds per second of video."""
+        start = time.perf_counter()
+        rows = torch.cat([model(window.to(dtype)).float() for window in windows])
+        return rows - rows.mean(0), (time.perf_counter() - start) / (WINDOW_S * len(windows))
 
-    reference, cost = score(MAX_FRAMES, 224)
-    print(f"{len(windows)} windows of 2 s, {dtype}")
-    print("| frames, pixels | s a second of video | cosine of centred scores with 64 × 224 |\n|---|---|---|")
-    print(f"| 64, 224 | {cost:.2f} | 1 |")
-    for num_frames, size in SETTINGS:
-        scores, cost = score(num_frames, size)
-        similarity = F.cosine_similarity(scores - scores.mean(0), reference - reference.mean(0), dim=1).mean()
-        print(f"| {num_frames}, {size} | {cost:.2f} | {similarity:.2f} |", flush=True)
-    if not has_integer_products():
-        return
-    same, _ = score(NUM_FRAMES, i3d.SIZE)
+    exact, float_s = score()
     use_integers(model, NUM_FRAMES)
-    scores, cost = score(NUM_FRAMES, i3d.SIZE)
-    similarity = F.cosine_similarity(scores - scores.mean(0), same - same.mean(0), dim=1)
-    print(
-        f"{NUM_FRAMES}, {i3d.SIZE} in integers: {cost:.2f} s a second of video; cosine with {dtype} at the same size: ",
-        end="",
-    )
-    print(f"mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
+    rounded, integer_s = score()
+    similarity = F.cosine_similarity(rounded, exact, dim=1)
+    print(f"{len(windows)} windows of 2 s; seconds per second of video: {dtype} {float_s:.2f}, 8 bits {integer_s:.2f}")
+    print(f"cosine of centred scores: mean {similarity.mean():.4f}, lowest {similarity.min():.4f}")
 
 
 def main() -> None:

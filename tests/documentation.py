@@ -46,11 +46,6 @@ def check_schema(document: object, name: str) -> None:
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
 
 
-def count_words(page: Path) -> int:
-    """As `wc -w` counts them."""
-    return len(page.read_text(encoding="utf-8").split())
-
-
 def read_blocks(page: Path, *languages: str) -> list[Block]:
     """The blocks of a page in some languages."""
     text = page.read_text(encoding="utf-8")

@@ -50,3 +50,32 @@ def write_video(
         for packet in stream.encode(None):
             out.mux(packet)
     return path
+
+
+def join_clips(clips, path, width=480, height=270, rate=25):
+    """Write clips one after the other into a video of constant rate.
+
+    Returns the starts of the clips and the end of the last one, in seconds.
+    """
+    av = import_av()
+    boundaries = [0.0]
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mpeg4", rate=rate)
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = width, height, "yuv420p", 4_000_000
+        for clip in clips:
+            with av.open(str(clip)) as container:
+                frames = [
+                    (float(f.pts * f.time_base), f.reformat(width, height, "rgb24").to_ndarray())
+                    for f in container.decode(video=0)
+                ]
+            times_s = np.array([time_s for time_s, _ in frames]) - frames[0][0]
+            num_frames = int((times_s[-1] + np.median(np.diff(times_s))) * rate)
+            for i in range(num_frames):
+                # the frame that is shown at i / rate
+                index = max(0, int(np.searchsorted(times_s, i / rate, side="right")) - 1)
+                for packet in stream.encode(av.VideoFrame.from_ndarray(frames[index][1], "rgb24")):
+                    out.mux(packet)
+            boundaries.append(boundaries[-1] + num_frames / rate)
+        for packet in stream.encode():
+            out.mux(packet)
+    return boundaries

@@ -120,7 +120,7 @@ def test_import_is_light():
 
 
 def test_public_names():
-    """They are listed in hiero/__init__.pyi, load, and are documented; docs/reference/api.md has the same ones."""
+    """They are listed in hiero/__init__.pyi, load, and are documented; tools/check_docs.py checks the reference."""
     assert {"Clock", "Engine", "HiERO", "Hierarchy", "Video", "load"} <= set(hiero.__all__)
     for name in hiero.__all__:
         assert getattr(hiero, name).__doc__

@@ -1,4 +1,4 @@
-"""The tests themselves: where they lie, what they share with the machine, what they say when some are skipped."""
+"""Tests do not touch the files of the person who runs them, and say what would run those that are skipped."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ import pytest
 
 from hiero.storage.files import home, weights_folders
 from tests import optional
-
-TESTS = Path(__file__).parent
-# folders that test no package of hiero
-OTHERS = {"bench", "browser", "deploy", "examples", "fixtures", "fuzz", "oracle", "parity"}
-
-
-def test_each_package_has_its_folder_of_tests():
-    def packages(folder: Path) -> set[str]:
-        return {file.parent.name for file in folder.glob("*/*.py")}
-
-    assert packages(TESTS) | {"fixtures"} == packages(TESTS.parent / "hiero") | OTHERS
 
 
 def test_the_home_of_a_run_is_its_own():

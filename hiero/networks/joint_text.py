@@ -83,5 +83,5 @@ def _load_network(device: Any, head: str) -> MiniLM:
 
 @cache
 def shipped_labels(head: str) -> dict[bytes, np.ndarray]:
-    """Vectors of the bundled labels, by the digests of their texts. Written by: python -m benchmarks.words labels."""
+    """Vectors of the bundled labels, by the digests of their texts. Written by: python -m tools.assets labels."""
     return read_vectors(HEAD_FILES[head], "labels.")

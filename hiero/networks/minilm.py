@@ -27,7 +27,7 @@ BATCH_SIZE = 64
 BATCH_TOKENS = 1024  # size of a batch of short texts, whose activations fit into the CPU's cache
 MINILM_SIZE = 384
 MINILM_KEY = f"minilm-{weights.REGISTRY['minilm'].files['model.safetensors'][1][:12]}"
-LABEL_VECTORS = ASSETS / "labels.safetensors"  # written by: python -m benchmarks.words labels
+LABEL_VECTORS = ASSETS / "labels.safetensors"  # written by: python -m tools.assets labels
 MAX_NUMPY_TEXTS = 128  # number of texts from which importing torch is faster
 
 

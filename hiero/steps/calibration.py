@@ -16,7 +16,7 @@ MATCH = (2.6, -6.3)  # benchmarks.egtea names
 BUNDLED_MATCH = (4.0, -10.5)  # bundled labels, of which the best of 1,320 is seldom right: benchmarks.egtea names
 LABEL = (7.2, -3.7)  # benchmarks.calibration features
 SAME_STEP = (0.75, -8.71)  # benchmarks.calibration features, on the first 20 hits of each step
-SAME_JOINED_STEP = (0.75, -5.9)  # the same for joined vectors: benchmarks.unseen probability
+SAME_JOINED_STEP = (0.75, -5.9)  # the same for joined vectors: benchmarks.cross_validation same-step
 # benchmarks.speech, on equally many spoken and unspoken texts (13.5 and −6.8), then shifted to `PRIOR_ODDS`
 SPOKEN = (13.5, -7.6)
 PRIOR_ODDS = 3 / 7  # most texts that people look for in a video are not in it

@@ -14,12 +14,12 @@ follows from Z, compared with its value without matches, C(n + m, n):
     score = log Pᵢⱼ + α log(Z / C(n + m, n)) / √(n m) + β cᵢⱼ
 
 The last term decides if the videos have nothing else in common. τ, c₀, α and β were chosen on the
-development recordings of CaptainCook4D (`python -m benchmarks.same_step`), for annotated and for
+development recordings of CaptainCook4D (`benchmarks.same_step` at commit 87c8e28), for annotated and for
 predicted steps together.
 
 A model keeps what its training texts talk about, and loses some of what its backbone saw. Vectors of
 steps that join both (`join_features`) recognise activities better that no text ever described. Their
-weight and β were chosen by `python -m benchmarks.unseen`; see docs/results.md.
+weight and β were chosen in docs/experiments/unseen.md.
 """
 
 from __future__ import annotations

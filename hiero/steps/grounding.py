@@ -17,7 +17,7 @@ finds the best assignment exactly:
 
 with p = softmax(similarity / τ) over the T nodes. A node counts for a step if it fits better than
 chance, 1/T, so spans end by themselves. The second term is a prior for steps of equal length, because
-a text that the model does not understand says little; k was chosen by `python -m benchmarks.unseen`.
+a text that the model does not understand says little; k was chosen in docs/experiments/unseen.md.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ about one step: its price rises until the steps that still prefer it do not exce
 
 A question for a named step is answered by the span that ranks best. Nodes that fit other named steps as
 well count less, and so do spans of an unusual length (`StepPrototypes.length_weights`). Both weights were chosen on
-other folds; `python -m benchmarks.localization` measures them.
+other folds; `python -m benchmarks.cross_validation corrected` measures them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The steps of a recording are assigned to shared steps by their vectors and positions (Hungarian
 method), then each shared step becomes the mean of its members, until nothing changes. The cost of an
 assignment is 1 − cosine + λ |difference of positions|. The search starts from the steps of each of
-several recordings, and the cheapest result is used. λ was chosen by `python -m benchmarks.together`.
+several recordings, and the cheapest result is used. λ was chosen in docs/experiments/together.md.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import numpy as np
 from hiero.steps.grounding import TEMPERATURE, mean_rows, nms, score_spans, span_means
 
 LABEL_TEMPERATURE = 0.05
-SHARE_WEIGHT = 2.0  # of a span's share of the probability of a label; see benchmarks.localization
+SHARE_WEIGHT = 2.0  # of a span's share of the probability of a label; see benchmarks.cross_validation labels
 NUM_DETECTIONS = 5  # spans of each label
 MIN_SCORE = 1e-4  # of a detected span
 MIN_PROBABILITY = 1e-3  # class probabilities below this are noise

@@ -1,15 +1,16 @@
-"""The check of the package's shape finds import cycles wherever the imports stand, and what is too large."""
+"""tools/structure.py finds import cycles, also lazy ones, large classes and long functions."""
 
 from __future__ import annotations
 
-import pkgutil
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
 import benchmarks
-from benchmarks.structure import broken_rules, files_behind, import_graph, measure, read_package
+import tools
+from tools.structure import broken_rules, files_behind, import_graph, measure, read_package
 
 
 def write_package(folder: Path, **modules: str) -> Path:
@@ -59,6 +60,11 @@ def test_remote_uses_and_parameters(tmp_path):
     assert rows["Triton kernels with 8 or more parameters"] == "1"
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
-def test_every_benchmark_imports(name):
-    import_module(f"benchmarks.{name}")
+MODULES = [
+    f"{package.__name__}.{module.name}" for package in (benchmarks, tools) for module in iter_modules(package.__path__)
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_benchmark_and_tool_imports(name):
+    import_module(name)

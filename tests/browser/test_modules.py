@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import hiero.serve
-from benchmarks.page import TYPES
 
 pytestmark = pytest.mark.slow
 
 STATIC = Path(hiero.serve.__file__).parent / "static"
+TYPES = {".js": "text/javascript", ".json": "application/json"}
 MODULES = sorted(STATIC.rglob("*.js"))
 STEP = """const step = (id, start_s, end_s, thread = 0, rest = {}) =>
     ({ id, start_s, end_s, thread, label: null, parent: null, children: [], origin: "model", ...rest });

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.page import ask
 from tests.browser.video_page import (
     boxes,
     click_step,
@@ -21,6 +20,7 @@ from tests.browser.video_page import (
     wait_until,
 )
 from tests.serve.conftest import write_scenes
+from tools.screenshots import ask
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TITLES = "[...document.querySelectorAll('#chapters .chapter .name')].map(name => name.textContent)"

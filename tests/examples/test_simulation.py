@@ -1,4 +1,4 @@
-"""The simulated world: the same from the same seed, true to its settings."""
+"""A seed determines the simulated world, which follows its settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_ground_truth_is_one_story():
 
 def test_interleaving_is_a_setting():
     def count_returns(interleave):
-        """How often a step is left for another and taken up again."""
+        """Number of times that a step is interrupted by another one and continued."""
         sessions = [World(WorldConfig(interleave=interleave)).session(i) for i in range(5)]
         texts = [[run.text for run in session.runs()] for session in sessions]
         merged = [[t for i, t in enumerate(names) if not i or names[i - 1] != t] for names in texts]

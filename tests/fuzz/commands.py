@@ -58,7 +58,7 @@ CONTROL = ("\x1b]0;title\x07", "\x1b[2J", "\x1b[31m", "\x07", "\x08\x08", "\x9b3
 
 @functools.cache
 def made_corpus() -> Path:
-    """A corpus of three videos beside their feature files."""
+    """A corpus of three videos, next to their feature files."""
     folder = made_folder("corpus")
     write_features(folder / "features", 3)
     call(["index", str(folder / "features"), "--to", str(folder / "corpus"), "--model", "raw"], folder, {})
@@ -74,13 +74,13 @@ def give_odd_options(folder: Path, rng: random.Random) -> None:
 
 @suite("processes", 60, PROCESS_LIMIT_S, made_corpus)
 def start_odd_command(folder: Path, rng: random.Random) -> None:
-    """The same in a process of its own, whose outputs may be closed."""
+    """The same in its own process, whose outputs may be closed."""
     arguments, variables = odd_command(folder, rng)
     run(arguments, codes=(0, 1, 2), env={**os.environ, **variables})
 
 
 def odd_command(folder: Path, rng: random.Random) -> tuple[list[str], dict[str, str]]:
-    """The arguments of a command, and variables of its environment."""
+    """Arguments and environment variables of a command."""
     files = make_files(folder)
     name = rng.choice([name for name in COMMANDS if find_command(name) is not None])
     arguments = [files.get(part, part) for part in COMMANDS[name]]
@@ -115,7 +115,7 @@ def odd_argument(files: dict[str, str], rng: random.Random) -> str:
 
 
 def call(arguments: list[str], folder: Path, variables: dict[str, str]) -> str:
-    """Run a command in this process, in a folder below `folder`; what it printed."""
+    """Run a command in this process, in a subfolder of `folder`, and return what it printed."""
     inside = folder / "a" / "b" / "c"  # so that ../../x is below `folder` too
     inside.mkdir(parents=True, exist_ok=True)
     output, errors = io.StringIO(), io.StringIO()
@@ -207,7 +207,7 @@ def damage_corpus(folder: Path, rng: random.Random) -> None:
 
 @suite("kills", 16, PROCESS_LIMIT_S)
 def kill_command(folder: Path, rng: random.Random) -> None:
-    """A command is killed at some moment; run again, its result is that of an undisturbed run."""
+    """A killed command gives the result of an undisturbed run when it is run again."""
     features = write_features(folder / "features", 4)
     commands = {
         "pack": ["pack", str(features), "OUT", "--fps", "1", "--stride", "1"],
@@ -233,7 +233,7 @@ def kill_command(folder: Path, rng: random.Random) -> None:
 
 @suite("corrections", 24, PROCESS_LIMIT_S)
 def correct_and_kill(folder: Path, rng: random.Random) -> None:
-    """Corrections whose command has ended well are used, also when the next command is killed."""
+    """Corrections of a command that ended well are used, even if the next command is killed."""
     video, table = write_features(folder / "features", 1) / "v0.npy", folder / "steps.csv"
     np.save(video, np.random.default_rng(rng.randrange(2**32)).normal(size=(80, 16)).astype(np.float32))
     acknowledged = None
@@ -254,7 +254,7 @@ def correct_and_kill(folder: Path, rng: random.Random) -> None:
 
 @suite("disks", 16, PROCESS_LIMIT_S)
 def fill_disk(folder: Path, rng: random.Random) -> None:
-    """No file can grow beyond a size: a clear message, and no traceback."""
+    """A full disk causes a clear message and no traceback."""
     features = write_features(folder / "features", 1)
     out, limit = str(folder / "out"), rng.choice((0, 100, 4096, 20_000))
     commands = (
@@ -267,7 +267,7 @@ def fill_disk(folder: Path, rng: random.Random) -> None:
 
 @suite("writers", 8, PROCESS_LIMIT_S)
 def write_at_once(folder: Path, rng: random.Random) -> None:
-    """Several processes index the same files: each video once, all steps."""
+    """If several processes index the same files, each video is indexed once, with all steps."""
     features, corpus = write_features(folder / "features", 6), str(folder / "corpus")
     command = ["index", str(features), "--to", corpus, "--model", "raw"]
     for process in [start_hiero(*command) for _ in range(rng.choice((2, 3)))]:
@@ -278,7 +278,7 @@ def write_at_once(folder: Path, rng: random.Random) -> None:
 
 
 def run(arguments: list[str], codes: tuple[int, ...] = (0,), **options: Any) -> str:
-    """Run a command in a process of its own; what it printed."""
+    """Run a command in its own process, and return what it printed."""
     process: Program = start_hiero(*arguments, **options)
     output, errors = process.communicate(PROCESS_LIMIT_S)
     check(process.poll(), output + errors, arguments, codes)

@@ -18,7 +18,7 @@ ODD_NUMBERS: tuple[Any, ...] = (
 
 
 def damage_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Bytes flipped, cut off, zeroed, repeated, inserted or replaced, somewhere."""
+    """Flip, cut off, zero, repeat, insert or replace some bytes."""
     if not data:
         return data
     start = rng.randrange(len(data))
@@ -38,7 +38,7 @@ def damage_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def damage_text(data: bytes, rng: random.Random) -> bytes:
-    """Some numbers or words of a text replaced by odd ones, or some lines repeated, removed or exchanged."""
+    """Replace some numbers or words of a text by odd ones, or repeat, remove or exchange some lines."""
     text, share = data.decode("utf-8", "surrogateescape"), rng.choice((0.02, 0.1, 0.5))
     if rng.random() < 0.3:
         lines = text.splitlines(keepends=True)
@@ -53,7 +53,7 @@ def damage_text(data: bytes, rng: random.Random) -> bytes:
 
 
 def damage_json(document: Any, rng: random.Random) -> Any:
-    """The same document with one value or a few removed, repeated, replaced, or of another type."""
+    """Remove, repeat or replace one or a few values of a document, or change their types."""
     document = json.loads(json.dumps(document))
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         places = list(_find_places(document))

@@ -47,7 +47,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def damage_file(path: Path, rng: random.Random) -> None:
-    """Damage a file as what it is."""
+    """Damage a file in a way that fits its format."""
     data, is_json = path.read_bytes(), False
     with suppress(ValueError):
         document, is_json = json.loads(data), True
@@ -212,7 +212,7 @@ def import_steps(folder: Path, rng: random.Random) -> None:
 
 
 def nest_tiers(rng: random.Random) -> str:
-    """An ELAN document whose tiers are inside each other, perhaps in a circle."""
+    """An ELAN document with nested tiers, sometimes in a circle."""
     number = rng.choice((1, 2, 20, 3000))
     parents = [i - 1 if rng.random() < 0.9 else rng.randrange(number) for i in range(number)]
     tiers = "".join(f'<TIER TIER_ID="t{i}" PARENT_REF="t{parent}"/>' for i, parent in enumerate(parents))
@@ -231,7 +231,7 @@ ODD_IMPORTS: tuple[tuple[str, Callable[[random.Random], str]], ...] = (
 
 @suite("edits", 1000)
 def read_edits(folder: Path, rng: random.Random) -> None:
-    """Of two files with corrections, one damaged, either one counts or an error names a file."""
+    """If one of two files with corrections is damaged, one of them is used or an error names a file."""
     video, steps = folder / "v.npy", made_hierarchy(rng)
     hiero_json.write_edits(video, "0" * 32, steps)
     files = hiero_json.find_edits(video, "0" * 32)
@@ -245,7 +245,7 @@ def read_edits(folder: Path, rng: random.Random) -> None:
 
 
 def read_damaged(readers: Sequence[tuple[Callable[[Path], Any], str, Any]], folder: Path, rng: random.Random) -> Any:
-    """What one of the readers makes of a damaged file."""
+    """Read a damaged file with one of the readers."""
     reader, suffix, content = rng.choice(readers)
     path = folder / f"a{suffix}"
     path.write_text(json.dumps(content) if suffix == ".json" else content * rng.choice((1, 1, 100)))
@@ -341,7 +341,7 @@ def encode_texts(texts: list[str]) -> np.ndarray:
 
 @suite("weights", 300)
 def copy_weights(folder: Path, rng: random.Random) -> None:
-    """Weights that are not genuine are refused, and nothing is left of them."""
+    """Weights with a wrong hash are refused and removed."""
     with zipfile.ZipFile(folder / "a.zip", "w") as archive:
         archive.writestr(rng.choice(("model.onnx", "../x", "a/b")), bytes(100))
     damage_file(folder / "a.zip", rng)
@@ -352,7 +352,7 @@ def copy_weights(folder: Path, rng: random.Random) -> None:
 
 @suite("odd-files", 800)
 def read_odd_file(folder: Path, rng: random.Random) -> None:
-    """What is not a file of the right kind, or not a file at all, is read or refused by each reader."""
+    """Each reader reads or refuses files of other kinds, folders and special files."""
     suffixes = rng.choice(sorted(READERS))
     path = folder / f"{rng.choice(('v', 'ü', 'a b', '-x', '名', 'n' * 240))}{rng.choice(suffixes.split())}"
     ODD_FILES[rng.choice(sorted(ODD_FILES))](path, rng)
@@ -379,14 +379,14 @@ def write_bomb(path: Path, rng: random.Random) -> None:
 
 
 def write_huge(path: Path, rng: random.Random) -> None:
-    """A file that is far larger than any memory, and takes no space on the disk."""
+    """A sparse file that is far larger than the memory."""
     path.write_bytes(rng.choice((b"", b"WEBVTT\n", b"[", b"\x93NUMPY\x01\x00v\x00")))
     is_hashed = path.suffix in (".mp4", ".mkv", ".onnx")
     os.truncate(path, 2**28 if is_hashed else 2**40)
 
 
 def write_shape(path: Path, rng: random.Random) -> None:
-    """An array whose header promises more numbers than there are."""
+    """An array whose header claims more numbers than the file has."""
     shape = rng.choice(((10, 1000), (10**6, 1000), (10**15, 1000), (2**62, 2**62), (-1, 4), (0, 0), (), (1,) * 40))
     header = (
         f"{{'descr': '{rng.choice(('<f4', '>f8', '|O', '|S9', '<M8'))}', 'fortran_order': False, 'shape': {shape}, }}"

@@ -42,7 +42,7 @@ class Client:
     port: int
 
     def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes, str]:
-        """Status, content and version of the answer, which is no error of the server. It may be busy."""
+        """Status, content and version of the answer, which must not be an internal error; the server may be busy."""
         with closing(http.client.HTTPConnection(LOCAL, self.port, timeout=LIMIT_S)) as connection:
             connection.request(method, path, body or None, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
@@ -61,7 +61,7 @@ class Client:
         return self.request("GET", f"/api/videos/{id}/edits")[2]
 
     def save(self, id: str, document: bytes, replaced: str) -> str:
-        """Save corrections in place of a version; their version, empty if they were refused."""
+        """Replace a version of the corrections, and return the new version, or an empty text if it was refused."""
         status, _, version = self.request("PUT", f"/api/videos/{id}/edits", document, **{"If-Match": replaced})
         return version if status == 200 else ""
 
@@ -97,7 +97,7 @@ def find_routes() -> list[tuple[str, str, list[str], bool]]:
 
 @suite("requests", 1000, prepare=made_server)
 def send_odd_request(_: Path, rng: random.Random) -> None:
-    """An odd request is answered, and not by 5xx; what everybody sees can be read afterwards."""
+    """An odd request never gets a 5xx answer, and the public pages still work afterwards."""
     client, _, ids = made_server()
 
     def odd() -> str:
@@ -120,7 +120,7 @@ def send_odd_request(_: Path, rng: random.Random) -> None:
 
 @suite("saves", 800, prepare=made_server)
 def save_odd_steps(_: Path, rng: random.Random) -> None:
-    """Odd corrections are refused, or the whole page works with them and they are there afterwards."""
+    """Odd corrections are refused, or saved and usable by the whole page."""
     client, _, ids = made_server()
     id = rng.choice(ids)
     document = client.get(f"/api/videos/{id}/steps")
@@ -183,7 +183,7 @@ def rename(steps: dict[str, Any], label: str) -> bytes:
 
 @suite("killed", 12, 120.0)
 def kill_server(folder: Path, rng: random.Random) -> None:
-    """What a killed server has acknowledged is there after its next start."""
+    """Corrections that a killed server acknowledged exist after its next start."""
     videos = write_features(folder / "videos", 2)
     arguments = ["serve", str(videos), "--model", "raw", "--port", "0", "--state", str(folder / "state")]
     acknowledged: dict[str, int] = {}
@@ -214,7 +214,7 @@ def kill_server(folder: Path, rng: random.Random) -> None:
 
 
 def connect(process: Program) -> tuple[Client, list[str]]:
-    """A client of a server that starts, and the ids of its videos."""
+    """Start a server, and return a client and the ids of its videos."""
     line = process.stdout.readline()
     assert "http" in line, line + process.stderr.read()
     client = Client(int(re.findall(r":(\d+)/", line)[0]))
@@ -223,7 +223,7 @@ def connect(process: Program) -> tuple[Client, list[str]]:
 
 @suite("states", 250)
 def damage_state(folder: Path, rng: random.Random) -> None:
-    """A damaged state is refused, or all of it works; what is acknowledged is there afterwards."""
+    """A damaged state is refused or works completely, and acknowledged corrections persist."""
     state, file = State(folder), folder / FILE_NAME
     state.add_token("anna", "edit", b"digest")
     state.add_edit("video", "1", b"one", 1, "anna")

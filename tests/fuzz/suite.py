@@ -40,7 +40,7 @@ Case = Callable[[Path, random.Random], None]
 
 
 class LostEditError(AssertionError):
-    """A correction that was acknowledged is missing."""
+    """An acknowledged correction is missing."""
 
 
 class HangError(BaseException):
@@ -88,7 +88,7 @@ class Result(NamedTuple):
 
 @dataclass
 class Outcome:
-    """How the cases of a suite ended. If all were refused, it has checked nothing."""
+    """How the cases of a suite ended. If all were refused, nothing was checked."""
 
     name: str
     num_cases: int = 0
@@ -163,7 +163,7 @@ def _kill(worker: Any) -> None:
 
 
 def _work(name: str, seed: int, numbers: range, answers: Any, folder: Path) -> None:
-    """Run cases in a process of their own, and send their results."""
+    """Run cases in a separate process, and send their results."""
     import tests.fuzz.all_suites  # noqa: F401
 
     os.setsid()
@@ -232,6 +232,6 @@ def _interrupt(*_: object) -> None:
 
 
 def _find_place(stack: str) -> str:
-    """The innermost line of hiero in a printed stack that begins with the innermost."""
+    """The innermost line of hiero in a printed stack, innermost first."""
     found = re.search(rf'File "{PACKAGE}([^"]+)", line (\d+)', stack)
     return f"{found[1]}:{found[2]}" if found else ""

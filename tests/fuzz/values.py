@@ -58,7 +58,7 @@ seconds = st.floats(0, 1e5) | st.integers(0, 30).map(float) | st.sampled_from((0
 
 
 def documents(kind: type, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[type, dict[str, Any]]]:
-    """A type and a document with its fields, of which one may be anything, or unknown."""
+    """A type, and a document with its fields; one field may have any value or be unknown."""
     damage = st.dictionaries(st.sampled_from([*fields, "extra"]), anything, max_size=1)
     return st.builds(lambda valid, odd: (kind, {**valid, **odd}), st.fixed_dictionaries(fields), damage)
 
@@ -80,7 +80,7 @@ video_file = documents(VideoFile, path=texts, start_s=seconds, duration_s=second
 
 @property_suite("parts", 500, step | utterance | video_file)
 def check_part(example: tuple[Any, dict[str, Any]]) -> None:
-    """A document that is accepted has possible values, and is the same after it was written and read."""
+    """An accepted document has possible values, and writing and reading keeps it the same."""
     kind, document = example
     value = kind.from_dict(document)
     if isinstance(value, Step):
@@ -120,7 +120,7 @@ secrets = st.builds(
 
 @property_suite("addresses", 400, secrets | texts | st.builds("{}://{}".format, schemes, texts))
 def check_address(address: str) -> None:
-    """No message shows a password."""
+    """Messages about addresses never show a password."""
     shown = public_address(address)
     messages = describe_error(OSError(f"cannot open {address}: refused"), address), describe_error(OSError(address))
     assert not [text for text in (shown, *messages) if SECRET in text]

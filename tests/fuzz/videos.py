@@ -1,4 +1,4 @@
-"""Damaged videos, videos whose clocks jump, and playlists that pass as videos."""
+"""Damaged videos, videos with jumping clocks, and playlists with the names of videos."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_video(folder: Path, rng: random.Random) -> None:
 
 @suite("times", 200)
 def read_jumping_times(folder: Path, rng: random.Random) -> None:
-    """However the clock of a video jumps, it is read in a time that its bytes bound."""
+    """A video whose clock jumps is read in a time proportional to its size."""
     suffix = rng.choice(("mkv", "mp4", "webm", "gif"))
     path = folder / f"v.{suffix}"
     if suffix == "gif":
@@ -62,7 +62,7 @@ def read_jumping_times(folder: Path, rng: random.Random) -> None:
 
 @suite("playlists", 150)
 def read_playlist(folder: Path, rng: random.Random) -> None:
-    """A playlist or a pattern is not a video, whatever it is called: the files that it names are not read."""
+    """A playlist or a pattern with the name of a video is refused, and the files in it are not read."""
     for suffix in ("mp4", "ts"):
         (folder / f"other.{suffix}").write_bytes(made_film(suffix))
     path = folder / f"v{rng.choice(('.mp4', '.mkv', '.ts', '.m3u8', '.ffconcat', '.mpd', '.sdp', '.avi'))}"
@@ -87,7 +87,7 @@ PLAYLISTS = (
 
 @suite("clips", 100)
 def cut_video(folder: Path, rng: random.Random) -> None:
-    """Clips of a damaged video are complete files, or nothing is left of them."""
+    """Clips of a damaged video are complete files or do not exist."""
     path = folder / f"v.{rng.choice(list(CODECS)[:-1])}"
     path.write_bytes(damage_bytes(made_film(path.suffix[1:]), rng))
     times_s = [rng.choice((-1.0, 0.0, 0.5, 1.0, 2.03, 3.9, 4.0, 1e9)) for _ in range(4)]

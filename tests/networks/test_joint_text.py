@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.words_networks import TextNetwork, load_additions
 from hiero.engine.vocabulary import class_names, default_labels, rich_labels
 from hiero.networks import joint_text
 from hiero.networks.dinov2 import TwoLayers
@@ -23,27 +22,28 @@ from hiero.networks.minilm import compute_minilm, load_minilm, shipped_vectors
 from hiero.networks.vector_cache import text_digest
 from hiero.storage.files import load_arrays
 from tests.optional import weights_or_skip
+from tests.oracle.joint_text import encode_texts
 
 
 def test_numpy_equals_the_network_that_was_trained():
     """The text network of training with its additions, and two layers, against what a question uses."""
     weights_or_skip("minilm")
     pytest.importorskip("transformers")
-    network, head = TextNetwork().eval(), TwoLayers(384, 1024, 2 * JOINT_SIZE).eval()
-    load_additions(network.additions, HEAD_FILES["research"], "minilm.")
+    head = TwoLayers(384, 1024, 2 * JOINT_SIZE).eval()
+    additions = load_arrays(HEAD_FILES["research"], "minilm.")
+    additions = {name.removeprefix("minilm."): torch.from_numpy(v).float() for name, v in additions.items()}
     arrays = load_arrays(HEAD_FILES["research"], "text.")
     head.load_state_dict({name.removeprefix("text."): torch.from_numpy(v).float() for name, v in arrays.items()})
     texts = ["pour the milk", "a drawer", "she is opening the fridge door"]
     with torch.inference_mode():
-        vectors = network([prompt.format(text) for prompt in PROMPTS for text in texts])
+        vectors = encode_texts([prompt.format(text) for prompt in PROMPTS for text in texts], additions)
         both = torch.nn.functional.normalize(head.raw(vectors).unflatten(1, (2, -1)), dim=-1)
     both = both.unflatten(0, (2, 3)).mean(0)  # of two prompts
     expected = torch.nn.functional.normalize(both, dim=-1).numpy()
     result = encode_joint_texts(texts, "research")
     assert result.shape == (3, 2, JOINT_SIZE)
     np.testing.assert_allclose(result, expected, atol=2e-3)  # cached in half precision
-    additions = load_arrays(HEAD_FILES["research"], "minilm.")
-    on_device = load_minilm("cpu").tuned({name.removeprefix("minilm."): v for name, v in additions.items()})
+    on_device = load_minilm("cpu").tuned({name: v.numpy() for name, v in additions.items()})
     np.testing.assert_allclose(
         on_device.encode(texts), joint_text._load_network(None, "research").encode(texts), atol=1e-5
     )

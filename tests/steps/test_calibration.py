@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import Judged, report
-from benchmarks.words_score import calibration_error
+from benchmarks.scores import calibration_error
 from hiero.steps import calibration
 from hiero.types import ANSWER_THRESHOLD
 

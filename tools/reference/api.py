@@ -1,19 +1,16 @@
-"""Write docs/reference/api.md from the public names, their signatures and docstrings: python docs/_api.py"""
+"""The page of the public Python names, from their signatures and docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import runpy
 import textwrap
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "reference" / "api.md"
+from tools.reference.markdown import wrap
+
 HEAD = """\
 # Python
-
-<!-- Written by `python docs/_api.py`; change the docstrings in hiero/ instead. -->
 
 These are the public names of the package; everything else may change between versions. Invalid arguments and unreadable
 files raise `hiero.InputError`. In an interpreter, `help(hiero.Video.ask)` shows types, exceptions and examples. The
@@ -108,7 +105,6 @@ def generate() -> str:
         lines.append(f"## {title}\n\n{INTRODUCTIONS.get(title, '')}\n")
         for name, methods in names.items():
             lines += describe(name, getattr(hiero, name), methods)
-    wrap = runpy.run_path(str(Path(__file__).parent / "_commands.py"))["wrap"]
     return re.sub(r"\n{3,}", "\n\n", wrap("\n".join(lines)))
 
 
@@ -188,7 +184,3 @@ def show(default: Any) -> str:
     """`=` and a default, or an ellipsis for one that is made for each object."""
     text = repr(default)
     return f"={text}" if re.fullmatch(r"[\w.'\-\"()]+", text) else "=…"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(generate(), encoding="utf-8")

@@ -1,7 +1,7 @@
 """The shape of the code in numbers: size, import cycles, files behind one command, and what is too large.
 
-    python -m benchmarks.structure [FOLDER]     the package hiero in FOLDER, by default in this repository
-    python -m benchmarks.structure --check      exit with 1 if a rule of the project is broken
+    python -m tools.structure [FOLDER]     the package hiero in FOLDER, by default in this repository
+    python -m tools.structure --check      exit with 1 if a rule of the project is broken
 
 Definitions:
 

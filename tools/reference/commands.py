@@ -1,17 +1,14 @@
-"""Write docs/reference/commands.md from the commands themselves: python docs/_commands.py"""
+"""The page of all commands, from the commands themselves."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
-PAGE = Path(__file__).parent / "reference" / "commands.md"
-WIDTH = 120
+from tools.reference.markdown import wrap
+
 HEAD = """\
 # Commands
-
-<!-- Written by `python docs/_commands.py`; change the docstrings in hiero/cli/ instead. -->
 
 Every command and its options, as `hiero COMMAND --help` shows them. Results go to standard output, messages and
 progress to standard error. The exit code is 0 on success, 1 if part of the work failed or a file was busy or not
@@ -20,8 +17,6 @@ writable, 2 for a mistake in the arguments, and 130 after Ctrl-C.
 SHARED_OPTIONS = re.compile(r"(?m)^\*\*(?P<name>[\w-]+ options)\*\*:\n\n(?P<options>(?:\* .*\n)+)")
 OPTION = re.compile(r"(?m)^\* `--.*\n")
 MIN_USES = 4  # an option that this many commands have is described once, at the top
-LIST_ITEM = re.compile(r"(?P<mark>\s*(?:[*+-]|\d+\.)\s+)\S")
-TOKEN = re.compile(r"(?:`[^`]*`|\*\[[^\]]*\]\*|\S)+")
 
 
 def generate() -> str:
@@ -88,45 +83,3 @@ def _list_common_options(text: str) -> str:
 def _to_code_block(examples: re.Match[str]) -> str:
     lines = [line.removeprefix("* `").removesuffix("`") for line in examples[0].splitlines()]
     return "\n".join(["```sh", *lines, "```", ""])
-
-
-def wrap(text: str, width: int = WIDTH) -> str:
-    """Wrap the paragraphs and list items of Markdown, but not its code, tables, headings and pictures."""
-    out: list[str] = []
-    block: list[str] = []
-    fenced = False
-    for line in [*text.splitlines(), ""]:
-        fence = line.lstrip().startswith("```")
-        if fence or fenced or not line.strip() or line.lstrip().startswith(("#", "|", "<", "![", ":::")):
-            out += _fill(block, width)
-            block = []
-            out.append(line.rstrip())
-            fenced ^= fence
-        elif LIST_ITEM.match(line):
-            out += _fill(block, width)
-            block = [line]
-        else:
-            block.append(line)
-    return "\n".join(out).rstrip() + "\n"
-
-
-def _fill(block: list[str], width: int) -> list[str]:
-    """Wrap one paragraph or list item, unless all its lines fit. No line may begin with a list marker."""
-    if all(len(line.rstrip()) <= width for line in block):
-        return [line.rstrip() for line in block]
-    item = LIST_ITEM.match(block[0])
-    first = item["mark"] if item else re.match(r"\s*", block[0])[0]
-    rest = " " * len(first)
-    lines: list[list[str]] = [[]]
-    for token in TOKEN.findall(" ".join(line.strip() for line in block)[len(first.lstrip()) :]):
-        indent = first if len(lines) == 1 else rest
-        if lines[-1] and len(indent) + len(" ".join([*lines[-1], token])) > width:
-            is_mark = re.fullmatch(r"[*+-]|\d+\.", token)
-            lines.append([lines[-1].pop(), token] if is_mark else [token])
-        else:
-            lines[-1].append(token)
-    return [(first if i == 0 else rest) + " ".join(line) for i, line in enumerate(lines)]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(generate(), encoding="utf-8")

@@ -1,23 +1,21 @@
-"""Write docs/reference/json.md from the schemas in hiero/assets/schemas/: python docs/_json.py"""
+"""The page of JSON documents, from the schemas in hiero/assets/schemas/."""
 
 from __future__ import annotations
 
 import json
 import re
-import runpy
 import textwrap
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "reference" / "json.md"
-SCHEMAS = Path(__file__).parent.parent / "hiero" / "assets" / "schemas"
+from hiero.storage.files import ASSETS
+from tools.reference.markdown import wrap
+
+SCHEMAS = ASSETS / "schemas"
 NAMES = ("steps", "ask", "videos", "search", "annotations", "report", "eval", "extract", "features", "store")
 WIDTH = 110
 NO_BREAK = "\N{NO-BREAK SPACE}"
 HEAD = """\
 # JSON
-
-<!-- Written by `python docs/_json.py`; change the schemas in hiero/assets/schemas/ instead. -->
 
 This page describes the documents that hiero prints with `--json` and the JSON files that it reads and writes. Names
 that end in `_s` hold seconds. The schemas are JSON Schemas in `hiero/assets/schemas/`. Fields without an explanation
@@ -34,7 +32,6 @@ def generate() -> str:
         schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
         lines += [f"## {schema['title']}\n", f"{schema['description']} Schema: `{name}.json`.\n"]
         lines += ["```json", format_json(schema["examples"][0]), "```\n", *list_fields(schema, described), ""]
-    wrap = runpy.run_path(str(Path(__file__).parent / "_commands.py"))["wrap"]
     return re.sub(r"\n{3,}", "\n\n", wrap("\n".join([*lines, FOOT])))
 
 
@@ -77,7 +74,3 @@ def format_json(value: Any, indent: str = "") -> str:
     unbroken = [item.replace(" ", NO_BREAK) for item in formatted]
     lines = textwrap.wrap(start + ", ".join(unbroken) + end, WIDTH - len(indent))
     return f"\n{indent} ".join(lines).replace(NO_BREAK, " ")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(generate(), encoding="utf-8")
