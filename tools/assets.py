@@ -1,6 +1,6 @@
 """Write files of hiero/assets that are computed from others.
 
-python -m tools.assets labels      vectors of the bundled labels; run it after a change of vocabulary.txt or steps.txt
+python -m tools.assets labels      vectors of the bundled labels; after a change of words.txt, vocabulary.txt, steps.txt
 python -m tools.assets template    DINOv2's ONNX file without its weights
 """
 
@@ -13,7 +13,7 @@ import json
 
 import numpy as np
 
-from hiero.engine.vocabulary import class_names, default_labels, rich_labels
+from hiero.engine.vocabulary import class_names, default_labels, rich_labels, word_texts
 from hiero.networks import joint_text
 from hiero.networks.minilm import LABEL_VECTORS, compute_minilm
 from hiero.networks.vector_cache import text_digest
@@ -27,7 +27,8 @@ def write_label_vectors() -> None:
     def digests(texts: list[str]) -> np.ndarray:
         return np.frombuffer(b"".join(map(text_digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
 
-    labels = [*default_labels(), *rich_labels()]
+    verbs, things = word_texts()
+    labels = [*default_labels(), *rich_labels(), *verbs, *things]
     texts = list(dict.fromkeys([*class_names(), *labels]))
     vectors = compute_minilm(texts).astype(np.float16)
     save_arrays(LABEL_VECTORS, {"digests": digests(texts), "vectors": vectors})

@@ -19,7 +19,7 @@ from hiero.engine.answers import Compared, Timeline
 from hiero.engine.embedder import CLASSES, PICTURES, Embedder
 from hiero.engine.summaries import CLASS_WEIGHT as CLASS_WEIGHT_WITH_PICTURES
 from hiero.engine.summaries import SpanSummaries, SummaryCache, picture_similarity
-from hiero.engine.vocabulary import class_evidence, default_labels, rich_labels
+from hiero.engine.vocabulary import class_evidence, default_labels, rich_labels, word_texts, words
 from hiero.features.video_features import VideoFeatures
 from hiero.networks.joint_text import JOINT_SIZE, pooling_temperature
 from hiero.steps import calibration
@@ -44,7 +44,7 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
-from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step
+from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step, Word
 from hiero.vectors import unit_vectors
 
 PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `rank_spans`
@@ -250,6 +250,10 @@ class Sight(VideoVectors, ABC):
         Given are the phrases' similarity with their step, and their prior log-odds.
         """
 
+    def likely_words(self, spans: np.ndarray) -> list[list[Word]]:
+        """Verbs and things that spans may show, best first; none where they cannot be told."""
+        return [[] for _ in spans]
+
     def min_probability(self, label: str) -> float:
         """The probability from which a label names a step."""
         return MIN_LABEL_PROBABILITY
@@ -444,6 +448,18 @@ class Pictures(Sight):
             bundled = [i for i, label in enumerate(labels) if label not in learned]
             probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         return probabilities
+
+    def likely_words(self, spans: np.ndarray) -> list[list[Word]]:
+        """The best verb and the two best things: they are ranked apart, since pictures show things more clearly."""
+        verbs, things = words()
+        kinds = zip((verbs, things), word_texts(), (calibration.VERB, calibration.THING), (1, 2), strict=True)
+        found: list[list[Word]] = [[] for _ in spans]
+        for names, texts, weights, num in kinds:
+            peaks = span_peaks(self.similarity(texts), spans, max(1, round(PEAK_S / self.clock.spacing_s)))
+            for row, probabilities in zip(found, calibration.word(peaks.T, weights), strict=True):
+                best = np.argsort(-probabilities, kind="stable")[:num]
+                row += [Word(names[i], float(probabilities[i])) for i in best]
+        return [sorted(row, key=lambda word: -word.probability) for row in found]
 
     def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         return [

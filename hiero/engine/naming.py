@@ -16,7 +16,7 @@ from hiero.steps import calibration
 from hiero.steps.grounding import span_means
 from hiero.steps.prototypes import place_names
 from hiero.steps.segmentation import label_runs
-from hiero.types import Step, Utterance
+from hiero.types import MAX_WORDS, Step, Utterance, Word
 
 # phrases around the description of a step
 FILLER = re.compile(
@@ -32,18 +32,42 @@ MIN_PHRASE_WORDS, MAX_PHRASE_WORDS = 2, 7
 MAX_STEP_PHRASES = 5  # candidates for the name of a step
 # Prior log odds that a phrase spoken in a step is its name, and the bonus of a phrase that sums up the step.
 SPOKEN_LOG_ODDS, CENTRAL_LOG_ODDS = 1.0, 2.0
+MIN_WORD_PROBABILITY = 0.1  # of a word, below which it is hardly better than chance
 
 
 def name_levels(
     sight: Sight, levels: Sequence[Sequence[Step]], labels: Sequence[str] | None, transcript: Transcript | None
 ) -> list[list[Step]]:
-    """Name steps that people have not named, by default from the vocabulary and the transcript."""
+    """Name steps that people have not named, by default from the vocabulary and the transcript.
+
+    The finest steps also get words: names that are less probable than `MIN_LABEL_PROBABILITY`.
+    """
     if not (sight.vocabulary if labels is None else labels):
         return [list(level) for level in levels]
     named = sight.common_names([_label(sight, level, labels) for level in levels])
-    if labels is not None or not transcript:
-        return named
-    return [_name_by_speech(sight, level, transcript) for level in named]
+    if labels is None and transcript:
+        named = [_name_by_speech(sight, level, transcript) for level in named]
+    return [*named[:-1], _add_words(sight, named[-1], labels)]
+
+
+def _add_words(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:
+    """The steps with their most probable words, the best of which is the name of a step without one if it is likely."""
+    candidates = [[Word(*pair) for pair in likely] for likely in likely_labels(sight, level, labels, MAX_WORDS)]
+    if labels is None:
+        learned = set(sight.prototypes.labels)
+        shown = sight.likely_words(sight.level_spans(level))
+        pairs = zip(candidates, shown, strict=True)
+        candidates = [[*(word for word in likely if word.text in learned), *own] for likely, own in pairs]
+    out = []
+    for step, found in zip(level, candidates, strict=True):
+        if not step.is_named_by_person and not step.background:
+            likely = [word for word in found if word.probability >= MIN_WORD_PROBABILITY]
+            likely.sort(key=lambda word: -word.probability)
+            step = replace(step, words=tuple(likely[:MAX_WORDS]))
+            if step.label is None and likely and likely[0].probability >= sight.min_probability(likely[0].text):
+                step = replace(step, label=likely[0].text, probability=likely[0].probability)
+        out.append(step)
+    return out
 
 
 def _label(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:

@@ -10,6 +10,7 @@ from hiero.networks.minilm import encode_minilm
 from hiero.steps.similarity import ClassEvidence
 from hiero.storage.files import ASSETS
 
+NUM_VERBS, NUM_THINGS = 50, 100  # in the small list of words
 CLASS_TEMPERATURE = 0.15  # of the softmax that compares a text with the names of classes
 
 
@@ -27,6 +28,21 @@ def rich_labels() -> list[str]:
     labels = dict.fromkeys(f"{verb.strip()} {thing.strip()}" for verb, thing in pairs)
     everyday = set(default_labels())
     return [label for label in labels if label not in everyday]
+
+
+@cache
+def words(is_large: bool = False) -> tuple[list[str], list[str]]:
+    """Verbs and things that steps are described with, from the small list or the large one."""
+    lines = _read_asset("words.txt")
+    middle = lines.index("[things]")
+    verbs, things = lines[1:middle], lines[middle + 1 :]
+    return (verbs, things) if is_large else (verbs[:NUM_VERBS], things[:NUM_THINGS])
+
+
+def word_texts(is_large: bool = False) -> tuple[list[str], list[str]]:
+    """`words` as texts that pictures are compared with."""
+    verbs, things = words(is_large)
+    return [f"{verb} something" for verb in verbs], [f"a {thing}" for thing in things]
 
 
 def _read_asset(name: str) -> list[str]:

@@ -14,6 +14,9 @@ ANSWER = (9.90, 1.39, -7.39)
 PICTURE_ANSWER = (7.73, -1.96, -3.72)
 MATCH = (2.6, -6.3)  # benchmarks.egtea names
 BUNDLED_MATCH = (4.0, -10.5)  # bundled labels, of which the best of 1,320 is seldom right: benchmarks.egtea names
+# Log-probability of a word among its kind, and offset: benchmarks.egtea words.
+VERB, THING = (1.23, 0.75), (1.59, 1.38)
+WORD_TEMPERATURE = 0.1
 LABEL = (7.2, -3.7)  # benchmarks.calibration features
 SAME_STEP = (0.75, -8.71)  # benchmarks.calibration features, on the first 20 hits of each step
 SAME_JOINED_STEP = (0.75, -5.9)  # the same for joined vectors: benchmarks.cross_validation same-step
@@ -42,6 +45,16 @@ def match(
     """
     slope, offset = weights
     return _sigmoid(slope * similarity + offset + log_odds)
+
+
+def word(similarity: np.ndarray, weights: tuple[float, float]) -> np.ndarray:
+    """Probability that each verb or thing describes a span, (N, Q), from the words' similarities with it.
+
+    `VERB` and `THING` are the weights.
+    """
+    slope, offset = weights
+    logits = (similarity - similarity.max(1, keepdims=True)) / WORD_TEMPERATURE
+    return _sigmoid(slope * (logits - np.log(np.exp(logits).sum(1, keepdims=True))) + offset)
 
 
 def label(similarity: np.ndarray) -> np.ndarray:

@@ -27,8 +27,14 @@ export function certainty(probability) {
   return t(probability >= 0.5 ? "sure.likely" : probability >= 0.25 ? "sure.maybe" : "sure.unlikely");
 }
 
-// The name of a step as people read it: with a question mark if it is a guess, as `Step.shown_label` in hiero/types.py.
-export const stepName = (/** @type {Named} */ { label, probability }) => label && (probability ?? 1) < 0.8 ? `${label}?` : label;
+// The name of a step as people read it, as `Step.shown_label` in hiero/types.py: a guess has a question mark.
+/** @param {Named} step */
+export function stepName({ label, probability, words = [] }) {
+  const name = label || words.slice(0, 2).map(({ text }) => text).join(", ");
+  return name && nameProbability({ label, probability, words }) < 0.8 ? `${name}?` : name || null;
+}
+/** How probable the name of a step is, or its best word: 1 for a name that a person gave. @param {Named} step */
+export const nameProbability = ({ label, probability, words = [] }) => label ? probability ?? 1 : words[0]?.probability ?? 0;
 /** The name of a step, or its number in its level, which counts from 1. @param {Named} step @param {number | string} number */
 export const stepTitle = (step, number) => stepName(step) || t("step.unnamed", { number });
 

@@ -45,10 +45,11 @@ interface Learned {
 }
 type Facets = Record<string, { value: string; num: number }[]>;
 
-interface Named { label?: string | null; probability?: number | null }
+interface Word { text: string; probability: number }
+interface Named { label?: string | null; probability?: number | null; words?: Word[] }
 interface Step extends Span {
   id: string; thread: number; label: string | null; probability: number | null; score?: number | null;
-  parent: string | null; children: string[]; background?: boolean; origin: "model" | "person" | "imported";
+  parent: string | null; children: string[]; background?: boolean; origin: "model" | "person" | "imported"; words?: Word[];
 }
 interface Hierarchy { duration_s: number; levels: { steps: Step[] }[]; max_steps?: number }
 /** A step with its place, its title and its activity, which means the same on every level. */

@@ -1,6 +1,6 @@
 // @ts-check
 // Questions about a hierarchy of steps. Nothing here touches the page or the server.
-import { stepName, stepTitle } from "../format.js";
+import { nameProbability, stepName } from "../format.js";
 import { t } from "../texts.js";
 
 const SAME_TIME_S = 0.01;
@@ -8,21 +8,28 @@ const SAME_TIME_S = 0.01;
 /** Whether two steps begin and end together, as a step and its only child do. @param {Span} a @param {Span} b */
 export const haveSameSpan = (a, b) => Math.abs(a.start_s - b.start_s) < SAME_TIME_S && Math.abs(a.end_s - b.end_s) < SAME_TIME_S;
 
-// Every step with its place and its title: its name, or the numbers of the finest steps in it.
+// Every step with its place and its title: its name, those of the first and the last step in it ("tap … egg"), or a number,
+// as `Hierarchy.shown_titles` in hiero/types.py.
 /** @param {Hierarchy} hierarchy @returns {Entries} */
 export function indexSteps({ levels }) {
   const entries = new Map();
-  /** @type {Map<string, [number, number]>} the first and the last of the finest steps in each */
-  const numbers = new Map();
+  /** @type {Map<string, Step[]>} the finest named steps in each */
+  const inside = new Map();
   for (let level = levels.length - 1; level >= 0; level--) {
     for (const [index, step] of levels[level].steps.entries()) {
-      const inside = step.children.flatMap(id => numbers.get(id) ?? []), first = inside[0] ?? index + 1, last = inside.at(-1) ?? first;
-      const title = first === last ? stepTitle(step, first) : stepName(step) || t("step.range", { first, last });
-      numbers.set(step.id, [first, last]);
+      const named = step.children.flatMap(id => inside.get(id) ?? []), own = stepName(step);
+      inside.set(step.id, named.length ? named : own ? [step] : []);
+      const title = own || (named.length ? groupTitle(named[0], named[named.length - 1]) : t(step.children.length ? "step.part" : "step.unnamed", { number: index + 1 }));
       entries.set(step.id, { step, level, index, title, activity: step.thread });
     }
   }
   return entries;
+}
+
+/** @param {Step} first @param {Step} last */
+function groupTitle(first, last) {
+  const names = [first, last].map(step => step.label || (step.words ?? [])[0].text);
+  return [...new Set(names)].join(" … ") + (Math.min(nameProbability(first), nameProbability(last)) < 0.8 ? "?" : "");
 }
 
 /** The step of a level at a time. @param {Step[]} steps @param {number} time */
