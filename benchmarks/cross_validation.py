@@ -45,14 +45,16 @@ from hiero.model.hiero import write_model_folder
 from hiero.networks.text_encoders import encode_texts
 from hiero.steps.clustering import tw_finch
 from hiero.steps.correspondence import JOINED_STEP_WEIGHT, centre_steps, correspondence, join_features
-from hiero.steps.grounding import align_in_order, candidate_spans, rank_spans
+from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
+from hiero.steps.recipes import align_in_order, log_lift
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR, cut_steps, label_runs, step_labels
 from hiero.steps.similarity import detect_labels, label_probabilities
 from hiero.storage.checkpoints import quantise
 from hiero.storage.files import load_tensors, save_tensors
 from hiero.training.from_files import TrainOptions, train_from_files
 from hiero.types import AnnotatedStep, Step
+from hiero.vectors import unit_vectors
 
 NUM_FOLDS = 6
 KNOWN_SHARE = 1 / 7
@@ -209,12 +211,21 @@ def true_spans(steps: Sequence[AnnotatedStep]) -> np.ndarray:
     return np.array([[step.start_s, step.end_s] for step in steps])
 
 
-def score_grounding(steps: Sequence[AnnotatedStep], similarity: np.ndarray, spans: np.ndarray) -> list[float]:
-    """R1@.3, R5@.3, R1@.5, R5@.5, and R1@.3 of all texts placed in order."""
+def score_grounding(
+    steps: Sequence[AnnotatedStep], similarity: np.ndarray, spans: np.ndarray, nodes: np.ndarray
+) -> list[float]:
+    """R1@.3, R5@.3, R1@.5, R5@.5; and with all texts placed in order R1@.3 and the share of time that is right."""
     ranked = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
-    ordered = np.array(align_in_order(similarity), dtype=float)[:, None]
+    ordered = np.array(align_in_order(log_lift(similarity), nodes, CLOCK.spacing_s), dtype=float)[:, None]
     truth = true_spans(steps)
-    return [*grounding_recall(ranked, truth).flatten(), grounding_recall(list(ordered), truth)[0, 0]]
+    in_order = grounding_recall(list(ordered), truth)[0, 0], share_in_order(ordered[:, 0], truth)
+    return [*grounding_recall(ranked, truth).flatten(), *in_order]
+
+
+def share_in_order(spans: np.ndarray, truth: np.ndarray) -> float:
+    """Share of the annotated time that has the right step, for one span of seconds of each step."""
+    common = np.minimum(spans[:, 1], truth[:, 1]) - np.maximum(spans[:, 0], truth[:, 0])
+    return float(np.maximum(common, 0).sum() / (truth[:, 1] - truth[:, 0]).sum())
 
 
 def score_steps(
@@ -243,7 +254,7 @@ def score_steps(
 
 def print_table(work: Path, kind: str, variants: list[str]) -> None:
     """Recall, steps in order and F1: means over steps or recordings, and the deviation of the folds' means."""
-    print("| | | R1@.3 | R5@.3 | R1@.5 | R5@.5 | in order R1@.3 | F1 | IoU | recordings |\n" + "|---" * 10 + "|")
+    print("| | | R1@.3 | R5@.3 | R1@.5 | R5@.5 | in order R1@.3 | time | F1 | IoU | recordings |\n" + "|---" * 11 + "|")
     for variant in variants:
         members = [Folds(work, kind, name) for name in variant.split("+")]
         for part in PARTS:
@@ -252,13 +263,14 @@ def print_table(work: Path, kind: str, variants: list[str]) -> None:
                 steps = members[0].steps(name)
                 nodes, similarity = zip(*(member.compare(fold, name) for member in members), strict=True)
                 spans = candidate_spans(nodes[0], CLOCK.spacing_s, NODE_LENGTH_PRIOR)
-                grounding = score_grounding(steps, np.mean(similarity, axis=0), spans)
-                rows.append([*grounding, *score_steps(np.concatenate(nodes, axis=1), steps), len(steps)])
+                joined = np.concatenate(nodes, axis=1)
+                grounding = score_grounding(steps, np.mean(similarity, axis=0), spans, unit_vectors(joined))
+                rows.append([*grounding, *score_steps(joined, steps), len(steps)])
                 folds.append(fold)
             values, where = np.array(rows), np.array(folds)
-            weights = np.where(np.arange(7) < 5, values[:, 7:], 1.0)  # recall counts steps, F1 recordings
+            weights = np.where(np.arange(8) < 5, values[:, 8:], 1.0)  # recall counts steps, F1 recordings
             chosen = [np.full(len(where), True), *(where == fold for fold in sorted(set(folds)))]
-            mean, *by_fold = (np.average(values[c, :7], axis=0, weights=weights[c]) for c in chosen)
+            mean, *by_fold = (np.average(values[c, :8], axis=0, weights=weights[c]) for c in chosen)
             cells = [f"{100 * m:.1f} ± {100 * d:.1f}" for m, d in zip(mean, np.std(by_fold, axis=0), strict=True)]
             print(f"| {variant} | {part} | {' | '.join(cells)} | {len(rows)} |", flush=True)
 

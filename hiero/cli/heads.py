@@ -75,7 +75,7 @@ class ClipOptions:
         """The annotated clips that have features; `annotations` takes precedence over the option."""
         from hiero.evaluation.heads.clips import read_clips
 
-        names = None if only is None else read_lines(only)
+        names = None if only is None else list(dict.fromkeys(read_lines(only)))
         file, clock = annotations or self.annotations, self.clock(head_clock)
         clips = read_clips(self.features, file, clock, self.groups, names, exclude, queries=queries)
         for warning in clips.warnings[:MAX_WARNINGS]:

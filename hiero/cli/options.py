@@ -227,7 +227,7 @@ def parse_numbers(option: str, text: str | None, least: int = 1) -> list[int] | 
 
 def read_labels(path: Path | None) -> list[str] | None:
     """`--labels`: the lines of a file, without empty ones and repetitions; None for the built-in labels."""
-    labels = None if path is None else read_lines(path)
+    labels = None if path is None else list(dict.fromkeys(read_lines(path)))
     if labels == []:
         raise InputError(f"{path}: holds no labels; write one label per line")
     return labels

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -13,7 +14,9 @@ from hiero.cli.console import Cells, log, moment_cells, print_moments, results_c
 from hiero.cli.inputs import find_inputs
 from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, Sources, VideoOptions, announce_edits
 from hiero.errors import InputError
-from hiero.formatting import format_count, format_time
+from hiero.formatting import format_count, format_percent, format_time
+from hiero.steps.recipes import RecipeLine
+from hiero.storage.files import read_lines
 from hiero.types import Hierarchy, Step
 
 
@@ -49,10 +52,36 @@ class FileOptions:
         return list(dict.fromkeys(names))
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Whether `--labels` is a recipe: the steps of the video in their order."""
+
+    in_order: bool = False
+    """The lines of `--labels` are the steps of the video in this order: each becomes one step. A line may end with its
+    duration, as in "boil the pasta 8 min"."""
+    optional: Annotated[bool, Parameter(negative="")] = False
+    """With --in-order: lines that do not fit may be left out."""
+
+    def read_lines(self, levels: LevelOptions, method: str) -> list[str] | None:
+        """The lines of the recipe, or None if the labels are none."""
+        if not self.in_order:
+            if self.optional:
+                raise InputError("--optional needs --in-order")
+            return None
+        if levels.labels is None:
+            raise InputError("--in-order needs the steps of the recipe, one in each line: --labels recipe.txt")
+        if levels.k is not None or method != "contiguous":
+            raise InputError("--in-order makes one step of each line; leave out -k and --method")
+        levels.read_labels()  # says so if there are none
+        return read_lines(levels.labels)
+
+
 def steps(
     *videos: Sources,
     method: str = "contiguous",
     levels: LevelOptions = LevelOptions(),
+    recipe: RecipeOptions = RecipeOptions(),
     files: FileOptions = FileOptions(),
     join: Join = None,
     json_: Json = False,
@@ -68,6 +97,7 @@ def steps(
     * `hiero steps kitchen.mp4`
     * `hiero steps kitchen.mp4 -k 4,8,16 -o kitchen/ --export vtt --export elan`
     * `hiero steps kitchen.mp4 --labels recipe.txt --json > steps.json`
+    * `hiero steps kitchen.mp4 --labels recipe.txt --in-order`
     * `hiero steps s3://bucket/videos/ -o archive/`
 
     Parameters
@@ -82,22 +112,37 @@ def steps(
     if method not in clustering_names():
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
-    uses_edits = num_steps is None and method == "contiguous"
+    lines = recipe.read_lines(levels, method)
+    uses_edits = num_steps is None and method == "contiguous" and lines is None
     run = find_inputs(videos, options, "steps", join)
     for name, source in run:
         with run.report_errors(name):
             video = run.read(source)
-            announce_edits(video, "" if uses_edits else "-k and --method cut the video again")
-            hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
+            announce_edits(video, "" if uses_edits else "-k, --method and --in-order cut the video again")
+            if lines is None:
+                hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
+            else:
+                hierarchy = video.follow(lines, is_optional=recipe.optional)
+                log_left_out(lines, hierarchy)
             num_found = len(hierarchy.levels[-1])
             if num_steps and method == "contiguous" and num_found < num_steps[-1]:
-                log(f"this video can be divided into at most {num_found} steps; -k asked for {num_steps[-1]}")
+                raise InputError(f"{name}: can be divided into at most {num_found} steps; -k asks for {num_steps[-1]}")
             if files.out is not None:
                 write_files(video, hierarchy, vocabulary, run.folder_of(name, files.out), formats)
             if not json_:
                 print_steps(hierarchy, run.title_of(name))
             run.done[name] = hierarchy.to_dict()
     run.finish(json_)
+
+
+def log_left_out(lines: list[str], hierarchy: Hierarchy) -> None:
+    """Say which lines of a recipe have no step."""
+    found = [step.label for step in hierarchy if step.label]
+    for line in lines:
+        if RecipeLine.parse(line).text in found:
+            found.remove(RecipeLine.parse(line).text)
+        else:
+            log(f"left out, because it does not fit: {line}")
 
 
 def write_files(
@@ -114,13 +159,20 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
     """Print a table of the steps, under the name of the video if there are several."""
     by_id = {step.id: step for step in hierarchy}
     rows: list[Cells] = []
+    finest = hierarchy.levels[-1]
+    num_threads = len({step.thread for step in finest})
+    has_threads = num_threads < len(finest)  # otherwise their numbers say nothing
 
     def add_rows(step: Step, level: int = 0) -> None:
         """Add a row for the step, then indented rows for its children."""
         name = "  " * level + hierarchy.shown_titles[step.id]
         style = "bold" if level == 0 and len(hierarchy.levels) > 1 else ""
         cells = moment_cells(step, hierarchy.files)
-        rows.append({**cells, "thread": str(step.thread + 1), "step": name, "style": style})
+        if step.words and not step.label:
+            cells["probability"] = format_percent(step.name_probability)
+        rows.append(
+            {**cells, **({"thread": str(step.thread + 1)} if has_threads else {}), "step": name, "style": style}
+        )
         for child in step.children:
             add_rows(by_id[child], level + 1)
 
@@ -128,11 +180,11 @@ def print_steps(hierarchy: Hierarchy, title: str | None = None) -> None:
         add_rows(step)
     levels = [f"{len(level)} {name}" for level, name in zip(hierarchy.levels, hierarchy.level_names, strict=True)]
     num_steps = ", ".join(levels) + " steps" if len(levels) > 1 else format_count(len(hierarchy.levels[0]), "step")
-    threads = format_count(len({step.thread for step in hierarchy.levels[-1]}), "thread")
+    threads = f", {format_count(num_threads, 'thread')}" if has_threads else ""
     console = results_console()
     if title is not None:
         console.print()
     files = f", {len(hierarchy.files)} files" if hierarchy.files else ""
     name = f"{title or Path(hierarchy.video).name}{files}"
-    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}, {threads}")
+    console.print(f"{name}: {format_time(hierarchy.duration_s)}, {num_steps}{threads}")
     print_moments(("from", "to", "thread", "step", "probability", "in file"), rows)

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiero.steps.grounding import best_ordered_spans, distinct_spans, log_lift, span_sums
+from hiero.steps.grounding import distinct_spans, span_sums
+from hiero.steps.recipes import align_in_order, log_lift
 from hiero.steps.similarity import softmax
 from hiero.types import Answer, Clock, Match, RestsOn, Step
+from hiero.vectors import unit_vectors
 
 MAX_ANSWER_SHARE = 0.8  # of the video; see `is_short_enough`
 MIN_INSIDE_SHARE = 0.5
@@ -68,14 +70,25 @@ class Compared:
 
 
 def find_answers(
-    timeline: Timeline, compared: Sequence[Compared], queries: Sequence[str], num: int, in_order: bool = False
+    timeline: Timeline,
+    compared: Sequence[Compared],
+    queries: Sequence[str],
+    num: int,
+    placed: Sequence[tuple[int, int] | None] = (),
 ) -> list[Answer]:
-    """Answers from all evidence of a video, that which covers all of it first."""
+    """Answers from all evidence of a video, that which covers all of it first.
+
+    Args:
+        timeline: The nodes of the video.
+        compared: All evidence.
+        queries: The texts.
+        num: Maximum number of matches of each query.
+        placed: The only match of each query as a span of nodes, such as `place_in_order` finds.
+    """
     spans = np.unique(np.concatenate([each.spans for each in compared]), axis=0)
     similarities = [pair for each in compared for pair in each.similarities]
-    if in_order:
-        lifts = [log_lift(similarity, temperature) for similarity, temperature in similarities]
-        spans = np.concatenate([spans, best_ordered_spans(np.sum(lifts, axis=0), timeline.clock.spacing_s)])
+    if placed:
+        spans = np.concatenate([spans, np.array(placed)])
     probability = at_moment = np.zeros((len(queries), len(spans)))
     by_evidence = [each.probability(spans) for each in compared]
     shown, shown_at_moment = by_evidence[0]
@@ -88,7 +101,7 @@ def find_answers(
     answers = []
     for i, query in enumerate(queries):
         chosen = [len(spans) - len(queries) + i]
-        if not in_order:
+        if not placed:
             chosen = [j for j in distinct_spans(spans, probability[i], num) if probability[i, j] > 0]
         matches = []
         # The best match is as probable as the best step, and no match is more probable than a better one.
@@ -99,6 +112,19 @@ def find_answers(
             matches.append(next((found for found in explained if found is not None), match))
         answers.append(Answer(query, float(present[i]), tuple(matches)))
     return answers
+
+
+def place_in_order(
+    compared: Sequence[Compared],
+    nodes: np.ndarray,
+    spacing_s: float,
+    lengths_s: Sequence[float | None] = (),
+    is_optional: bool = False,
+) -> list[tuple[int, int] | None]:
+    """One span of nodes for each of the queries, which happen in their order; see `align_in_order`."""
+    lifts = [log_lift(similarity, temperature) for each in compared for similarity, temperature in each.similarities]
+    gain = np.sum(lifts, axis=0)
+    return align_in_order(gain, unit_vectors(nodes), spacing_s, lengths_s=lengths_s, is_optional=is_optional)
 
 
 def join_evidence(seen: np.ndarray, spoken: np.ndarray) -> np.ndarray:

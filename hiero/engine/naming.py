@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hiero.engine.answers import Timeline
 from hiero.engine.evidence import MIN_LEARNED_PROBABILITY, Sight
 from hiero.engine.transcripts import Transcript
 from hiero.networks.minilm import encode_minilm
@@ -130,6 +131,29 @@ def place_learned_names(sight: Sight, labels: Sequence[str], level: Sequence[Ste
         match = sight.make_match(np.array([start, end]), 0.0)
         placed.append(replace(step, start_s=match.start_s, end_s=match.end_s))
     return placed
+
+
+def make_recipe_steps(
+    timeline: Timeline, texts: Sequence[str], spans: Sequence[tuple[int, int] | None]
+) -> tuple[Step, ...]:
+    """A step for each text that has a span of nodes, in order, and background between them.
+
+    They have no probability: whoever gave the recipe says that its steps happen.
+    """
+    runs: list[tuple[int, int, str | None]] = []
+    last = 0
+    for text, span in zip(texts, spans, strict=True):
+        if span is not None:
+            runs += [(last, span[0], None)] * (last < span[0])
+            runs.append((*span, text))
+            last = span[1]
+    runs += [(last, timeline.num_nodes, None)] * (last < timeline.num_nodes)
+    level = []
+    for number, (start, end, name) in enumerate(runs):
+        match = timeline.make_match(np.array([start, end]), 0.0)
+        step = Step(f"step-{number + 1}", match.start_s, match.end_s, number, background=name is None, label=name)
+        level.append(step)
+    return tuple(level)
 
 
 class SpokenPhrase(NamedTuple):

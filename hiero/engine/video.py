@@ -9,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from hiero.engine.answers import find_answers
+from hiero.engine.answers import Compared, find_answers, place_in_order
 from hiero.engine.embedder import Embedder
 from hiero.engine.evidence import Sight
 from hiero.engine.names import ComparedNames
-from hiero.engine.naming import likely_labels, name_levels, place_learned_names
+from hiero.engine.naming import likely_labels, make_recipe_steps, name_levels, place_learned_names
 from hiero.engine.speech import ComparedSpeech, SpeechEvidence
 from hiero.engine.transcripts import Transcript
 from hiero.errors import InputError
 from hiero.features.video_features import VideoFeatures
 from hiero.media.source import VideoSource
 from hiero.steps.hierarchy import build_hierarchy
+from hiero.steps.recipes import RecipeLine
 from hiero.types import (
     Answer,
     Clock,
@@ -207,12 +208,16 @@ class Video:
             num: Maximum number of matches of each query.
             in_order: Whether the queries are steps that follow each other.
         """
-        if not queries or not all(query.strip() for query in queries):
-            raise InputError("queries must not be empty")
         if num < 1:
             raise InputError(f"num must be at least 1, got {num}")
-        if in_order and len(queries) > len(self.nodes):
-            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
+        compared = self._compare(queries, edits)
+        placed = self._place_in_order(compared, queries) if in_order else []
+        return find_answers(self.sight, compared, queries, num, placed)
+
+    def _compare(self, queries: Sequence[str], edits: Hierarchy | None) -> list[Compared]:
+        """All evidence for queries: what is shown, spoken, and named by people."""
+        if not queries or not all(query.strip() for query in queries):
+            raise InputError("queries must not be empty")
         compared = [self.sight.compare(queries, edits)]
         if self.transcript:
             compared.append(ComparedSpeech(self.speech, queries, self.clock.spacing_s))
@@ -220,7 +225,43 @@ class Video:
             self.engine.require_text()
         if named := [step for step in edits or () if step.is_named_by_person]:
             compared.append(ComparedNames(named, self.sight.level_spans(named), queries))
-        return find_answers(self.sight, compared, queries, num, in_order)
+        return compared
+
+    def _place_in_order(
+        self,
+        compared: Sequence[Compared],
+        queries: Sequence[str],
+        lengths_s: Sequence[float | None] = (),
+        is_optional: bool = False,
+    ) -> list[tuple[int, int] | None]:
+        if len(queries) > len(self.nodes) and not is_optional:
+            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
+        features = self.sight.segmentation_features
+        return place_in_order(compared, features, self.clock.spacing_s, lengths_s, is_optional)
+
+    def follow(self, lines: Sequence[str], *, is_optional: bool = False) -> Hierarchy:
+        """The steps of a recipe in its order: a step for each line, and background where no line fits.
+
+        Args:
+            lines: What is done, in order. A line may end with its duration: "boil the pasta 8 min".
+            is_optional: Whether lines that do not fit may be left out.
+
+        Raises:
+            InputError: A line is empty, there are more lines than segments, or the model has no text encoder.
+
+        Examples:
+            >>> recipe = text_video.follow(["cut the onion", "boil water"])
+            >>> [step.label for step in recipe.levels[0] if not step.background]
+            ['cut the onion', 'boil water']
+        """
+        recipe = [RecipeLine.parse(line) for line in lines]
+        texts = [line.text for line in recipe]
+        compared = self._compare(texts, None)
+        spans = self._place_in_order(compared, texts, [line.duration_s for line in recipe], is_optional)
+        level = make_recipe_steps(self.sight, texts, spans)
+        files = self.shown_files if self.is_joined else ()
+        utterances = () if self.transcript is None else self.transcript.utterances
+        return Hierarchy(self.address, self.engine.name, self.duration_s, (level,), files, utterances)
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.

@@ -18,7 +18,8 @@ from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, 
 from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
 from hiero.steps.clustering import equal_parts
-from hiero.steps.grounding import LENGTHS_S, align_in_order, nms, rank_spans, span_means, thread_runs
+from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
+from hiero.steps.recipes import align_in_order, log_lift
 from hiero.steps.segmentation import label_runs
 from hiero.steps.similarity import text_similarity
 from hiero.vectors import unit_vectors
@@ -210,7 +211,8 @@ def ground_in_order(case: Case, embeddings: TextEmbeddings, options: EvalOptions
     ((_, similarity),) = compare_texts(case, GROUNDING_METHODS[:1], texts, embeddings, options)
     if similarity is None or len(order) > similarity.shape[1]:
         return [np.zeros((0, 2))] * len(order)
-    spans = dict(zip(order.tolist(), align_in_order(similarity, case.video.clock.spacing_s), strict=True))
+    found = align_in_order(log_lift(similarity), case.video.nodes, case.video.clock.spacing_s)
+    spans = dict(zip(order.tolist(), found, strict=True))
     return [case.to_seconds(np.array([spans[i]])) for i in range(len(order))]
 
 

@@ -8,16 +8,6 @@ distributes one unit of probability over the nodes, as in training (t2v):
 
 A short span holds little probability and a long one pays for its length; c penalises very short spans.
 On CaptainCook4D this finds more steps than runs of threads (docs/results.md).
-
-The steps of a recipe or a manual appear in its order (`align_in_order`). Each step gets a span;
-spans do not overlap, and nodes between them belong to no step. Dynamic programming over the nodes
-finds the best assignment exactly:
-
-    maximise Σ_q Σ_{i ∈ span q} log (pᵩᵢ T) − k/2 (log(length of span q) − log(T/Q))²
-
-with p = softmax(similarity / τ) over the T nodes. A node counts for a step if it fits better than
-chance, 1/T, so spans end by themselves. The second term is a prior for steps of equal length, because
-a text that the model does not understand says little; k was chosen in docs/experiments/unseen.md.
 """
 
 from __future__ import annotations
@@ -34,8 +24,6 @@ SHORT_VIDEO_S = 600.0  # below this duration, the lengths of steps shrink in pro
 TEMPERATURE = 0.1  # temperature of cosines, twice that of training
 LENGTH_OFFSET_S = 30.0  # c
 LENGTH_OFFSET_SHARE = 0.04  # c is at most this share of the video
-LENGTH_WEIGHT = 20.0  # k
-MAX_EDGES = 512  # times at which steps in order may begin and end
 CHUNK_SIZE = 2**18  # entries of the cumulative sums that are computed at once
 ROWS_AT_ONCE = 256  # texts whose moving means are in memory together
 MAX_IOU = 0.3  # largest overlap between the answers to one question
@@ -159,48 +147,3 @@ def same_moments(spans: np.ndarray, steps: np.ndarray) -> np.ndarray:
     contains = common >= MAX_OVERLAP * span_lengths
     shortest = np.where(contains, lengths, np.inf).min(1, keepdims=True)
     return np.asarray(is_inside | (contains & (lengths == shortest)))
-
-
-def align_in_order(similarity: np.ndarray, spacing_s: float = 1.0) -> list[tuple[int, int]]:
-    """The best span for each text, in order and without overlap."""
-    return best_ordered_spans(log_lift(similarity, TEMPERATURE), spacing_s)
-
-
-def log_lift(similarity: np.ndarray, temperature: float) -> np.ndarray:
-    """log (p T): log-ratio of the probability of each text at each node to chance, (Q, T)."""
-    logits = (similarity - similarity.max(1, keepdims=True)) / temperature
-    return logits - np.log(np.exp(logits).mean(1, keepdims=True))
-
-
-def best_ordered_spans(gain: np.ndarray, spacing_s: float = 1.0) -> list[tuple[int, int]]:
-    """The ordered spans that maximise the sum of gains (Q, T) inside them and the prior of their lengths.
-
-    Spans begin and end at any node, or in long videos at one of MAX_EDGES. Raises ValueError if Q > T.
-    """
-    num, length = gain.shape
-    if num > length:
-        raise ValueError(f"{num} steps do not fit in order into {length} nodes")
-    num_edges = min(length, max(MAX_EDGES, 2 * num))
-    edges = np.unique(np.round(np.linspace(0, length, num_edges + 1)).astype(int))
-    total = np.zeros((num, length + 1))
-    np.cumsum(gain, axis=1, out=total[:, 1:])
-    total = total[:, edges]
-    lengths = edges[None, :] - edges[:, None]  # from an edge (row) to a later one (column)
-    usual = min(length / num, LENGTHS_S[-1] / spacing_s)
-    prior = -LENGTH_WEIGHT / 2 * np.log(np.maximum(lengths, 1) / usual) ** 2
-    prior[lengths <= 0] = -np.inf
-    best = np.zeros(len(edges))  # of the steps so far, the last of which ends at or before an edge
-    steps = []
-    for row in total:
-        scores = (best - row)[:, None] + row + prior
-        starts = scores.argmax(0)
-        ending = scores[starts, np.arange(len(edges))]
-        best = np.maximum.accumulate(ending)
-        steps.append((starts, ending))
-    spans: list[tuple[int, int]] = []
-    last = len(edges) - 1
-    for starts, ending in reversed(steps):
-        end = int(ending[: last + 1].argmax())
-        last = int(starts[end])
-        spans.append((int(edges[last]), int(edges[end])))
-    return spans[::-1]

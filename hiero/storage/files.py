@@ -170,12 +170,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The different lines of a text file, without empty ones."""
+    """The lines of a text file, without empty ones."""
     try:
         lines = _read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file in UTF-8 ({error})") from error
-    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    return [line.strip() for line in lines if line.strip()]
 
 
 def save_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
