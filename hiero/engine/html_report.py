@@ -16,7 +16,7 @@ from hiero.engine.transcripts import Transcript
 from hiero.formats.html_page import write_page
 from hiero.formats.registry import write_export
 from hiero.storage.files import path_beside, write_bytes, write_text
-from hiero.types import Hierarchy, Step, VideoFile, file_fields
+from hiero.types import Hierarchy, Step, VideoFile, Word, file_fields
 
 MAX_PICTURES = 400  # more pictures would make the file too large to send
 STYLES = ("style.css", "video/video.css")
@@ -44,7 +44,7 @@ def _page_data(video: Video, hierarchy: Hierarchy, labels: Sequence[str] | None)
         for step, likely in zip(level, video.likely_labels(level, labels), strict=True):
             row = {**step.to_dict(), **file_fields(hierarchy.files, step)}
             row["title"] = hierarchy.shown_titles[step.id]
-            row["words"] = [[label, round(score, 3)] for label, score in likely]
+            row["likely"] = [Word(*pair).to_dict() for pair in likely]
             if has_pictures:
                 row["picture"] = encode_picture(_thumbnail(video, step))
             rows.append(row)
@@ -64,8 +64,8 @@ def _prepare_questions(video: Video, steps: Sequence[dict[str, Any]]) -> list[di
     """Answers to questions for what the steps probably show, so that the page needs no model."""
     likely: dict[str, float] = {}
     for step in steps:
-        for label, score in step["words"]:
-            likely[label] = max(score, likely.get(label, 0.0))
+        for word in (*step["likely"], *step["words"]):
+            likely[word["text"]] = max(word["probability"], likely.get(word["text"], 0.0))
     labels = sorted((label for label in likely if likely[label] >= MIN_QUESTION), key=lambda label: -likely[label])
     if not labels or not video.engine.has_text:
         return []

@@ -29,7 +29,7 @@ from hiero.types import ANSWER_THRESHOLD, Hierarchy, VideoFile, check_text, file
 
 MAX_STEPS = 1000  # largest number of steps per level; `hiero steps` allows more
 LARGE_STEPS = 200  # the page never asks for more
-MAX_LABELS = 2000
+MAX_LINES = 300  # of a recipe
 NUM_LISTED, MAX_LISTED = 100, 1000  # videos per page
 NUM_FIRST_STEPS = 3  # names of steps that a listed video shows
 
@@ -136,19 +136,21 @@ async def ask(context: Context, entry: FoundEntry, q: Text, n: NumResults = 5) -
     return (await context.run(lambda: context.library.ask(entry, video, check_text(q), n))).to_dict()
 
 
-@view.post("/api/videos/{id}/label", responses=ERRORS)
-async def label(
-    context: Context, entry: FoundEntry, labels: Annotated[list[str], Body(embed=True)], k: StepCounts = None
-) -> list[dict[str, Any]]:
-    """Label every part of a video from a list of labels."""
-    pool = cutting_pool(k)
-    if not 0 < len(labels) <= MAX_LABELS:
-        raise InputError(f"there must be 1 to {MAX_LABELS} labels, got {len(labels)}")
-    taxonomy = [check_text(text)[:MAX_LABEL_LENGTH] for text in labels]
+@view.post("/api/videos/{id}/recipe", responses=ERRORS)
+async def recipe(
+    context: Context,
+    entry: FoundEntry,
+    lines: Annotated[list[str], Body()],
+    is_optional: Annotated[bool, Body()] = False,
+) -> dict[str, Any]:
+    """The steps of a video that a recipe lists in their order."""
+    if not 0 < len(lines) <= MAX_LINES:
+        raise InputError(f"there must be 1 to {MAX_LINES} lines, got {len(lines)}")
+    texts = [check_text(line)[:MAX_LABEL_LENGTH] for line in lines]
     video = await context.open_video(entry)
-    counts = parse_step_counts(k, max_steps(video))
-    labelled = await context.run(lambda: video.label(taxonomy, num_steps=counts), pool)
-    return [step.to_dict() for step in labelled]
+    hierarchy = await context.run(lambda: video.follow(texts, is_optional=is_optional), cutting_pool(None))
+    hierarchy = replace(hierarchy, files=public_files(hierarchy.files), speech=())
+    return {**hierarchy.to_dict(), "video": entry.name, "max_steps": max_steps(video)}
 
 
 @view.get("/api/videos/{id}/transcript", responses=ERRORS)

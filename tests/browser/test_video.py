@@ -241,6 +241,18 @@ def test_the_truth_is_an_extra_row(tea):
 # Asking
 
 
+def test_a_recipe_names_the_steps_in_its_order(tea):
+    tea.click("#recipe")
+    tea.fill("#recipe-lines", "pour the tea\nwash a cup\n\ndrink the tea")
+    screenshot(tea, "page-recipe")
+    tea.click("#recipe-dialog button[type=submit]")
+    wait_until(tea, "!document.getElementById('recipe-dialog').open")
+    names = ["pour the tea", "wash a cup", "drink the tea"]
+    wait_until(tea, lambda: [box["title"] for box in boxes(tea) if not box["title"].startswith("Step ")] == names)
+    tea.click("#undo")
+    wait_until(tea, lambda: "wash a cup" not in [box["title"] for box in boxes(tea)])
+
+
 def test_the_best_answer_jumps_and_plays(tea, sure):
     ask(tea, "pour the tea")
     wait_until(tea, "!document.getElementById('player').paused")

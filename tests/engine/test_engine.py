@@ -285,7 +285,7 @@ def test_report(minilm, home, features, tmp_path):
     start = text.index('id="data">') + len('id="data">')
     data = json.loads(text[start : text.index("</script>", start)])
     assert [len(level) for level in data["levels"]] == [2, 4]
-    assert {word for step in data["levels"][1] for word, _ in step["words"]} == {nasty, "tea"}
+    assert {word["text"] for step in data["levels"][1] for word in step["likely"]} == {nasty, "tea"}
     titles = [step["title"] for step in data["levels"][1]]
     assert titles == [step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[1])]
 

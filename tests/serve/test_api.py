@@ -59,8 +59,9 @@ def test_videos_and_their_steps(client, tea):
 def test_words(client, tea):
     answer = client.get(f"/api/videos/{tea}/ask", params={"q": "pour the tea", "n": 3}).json()
     assert 1 <= len(answer["matches"]) <= 3
-    labelled = client.post(f"/api/videos/{tea}/label", json={"labels": ["pour the tea", "wash a cup"]}).json()
-    assert {step["label"] for step in labelled} <= {"pour the tea", "wash a cup", None}
+    recipe = client.post(f"/api/videos/{tea}/recipe", json={"lines": ["pour the tea", "wash a cup 5 s"]}).json()
+    labels = [step["label"] for step in recipe["levels"][0]["steps"] if not step["background"]]
+    assert labels == ["pour the tea", "wash a cup"]
     hits = client.get("/api/search", params={"q": "wash a cup", "n": 4}).json()
     assert len(hits) == 4
     assert {hit["video"] for hit in hits} <= {"tea", "bike"}
@@ -396,7 +397,7 @@ def test_only_a_job_reads_a_video(client, library):
     new = library.find_by_name("new").id
     for path in ("steps", "ask?q=tea", "export/csv"):
         assert client.get(f"/api/videos/{new}/{path}").status_code == 409
-    assert client.post(f"/api/videos/{new}/label", json={"labels": ["a"]}).status_code == 409
+    assert client.post(f"/api/videos/{new}/recipe", json={"lines": ["a"]}).status_code == 409
 
 
 def test_a_picture_reads_one_frame(client, library, monkeypatch):
@@ -550,8 +551,8 @@ def test_large_and_malformed_requests(client, tea):
         ("GET", f"{video}/steps?k=0", {}, 400),
         ("GET", f"{video}/steps?k=1;drop", {}, 422),
         ("GET", f"{video}/picture?t=nan", {}, 422),
-        ("POST", f"{video}/label", {"json": {"labels": []}}, 400),
-        ("POST", f"{video}/label", {"json": {"labels": ["x"] * 2001}}, 400),
+        ("POST", f"{video}/recipe", {"json": {"lines": []}}, 400),
+        ("POST", f"{video}/recipe", {"json": {"lines": ["x"] * 301}}, 400),
         ("GET", "/api/search/like", {"params": {"video": "'; DROP TABLE steps", "t": 1}}, 400),
     ):
         assert client.request(method, path, **options).status_code == status, (path, options)
@@ -566,7 +567,7 @@ def test_more_steps_than_there_can_be(client, tea, library, world):
         answer = client.get(f"/api/videos/{tea}/{path}")
         assert answer.status_code == 400
         assert f"at most {limit} steps" in answer.json()["error"]
-    assert client.post(f"/api/videos/{tea}/label?k=99999", json={"labels": ["a"]}).status_code == 400
+    assert client.post(f"/api/videos/{tea}/recipe", json={"lines": ["a"] * (num + 1)}).status_code == 400
     assert client.get(f"/api/videos/{tea}/steps?k={num}").json()["max_steps"] == num
     hours = np.random.default_rng(0).normal(size=(3 * MAX_STEPS, 4)).astype(np.float32)
     library.videos.add(tea, world.engine.read_array(hours, name="tea"))

@@ -23,7 +23,7 @@ from tests.serve.conftest import connect
 OPEN = "open"  # to people who have not signed in
 ROLE_OF_METHOD = {"GET": "view", "POST": "edit", "PUT": "edit", "DELETE": "edit"}
 EXCEPTIONS = {
-    "POST /api/videos/{id}/label": "view",
+    "POST /api/videos/{id}/recipe": "view",
     "GET /api/folders": "admin",
     "POST /api/folders": "admin",
     "GET /api/tokens": "admin",

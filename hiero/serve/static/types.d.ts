@@ -98,7 +98,7 @@ interface AnswerEvents {
   onChoose: (match: Match) => void; onAsk: (text: string) => void; onShowAll: (question: Question) => void;
   pictureUrl: (time: number) => string | null; clipOf: (match: Match) => Clip | null;
 }
-type Commands = Record<"rename" | "split" | "merge" | "earlier" | "later" | "undo" | "redo" | "revert" | "zoomIn" | "zoomOut" | "fit" | "link", () => void>
+type Commands = Record<"rename" | "split" | "merge" | "earlier" | "later" | "undo" | "redo" | "revert" | "zoomIn" | "zoomOut" | "fit" | "link" | "recipe", () => void>
   & { recut: (k: number) => void; tab: (name: "chapters" | "answers") => void };
 
 // Reports
@@ -108,7 +108,7 @@ interface VideoReportData {
   name: string; model: string; duration_s: number; levels: ReportStep[][]; questions: Answer[]; speech: Utterance[];
   files: (VideoFile & { places: string[] })[];
 }
-interface ReportStep extends Step { words: [string, number][]; picture?: string | null }
+interface ReportStep extends Step { likely: Word[]; picture?: string | null }
 /** The report of a folder. */
 interface FolderReportData {
   title: string; model: string; agreement: number; activities: Activity[]; videos: ReportVideo[]; pictures: (string | null)[];

@@ -28,7 +28,7 @@ export function answer(data, text) {
   const asked = stems(text), matches = [];
   for (const step of data.levels.at(-1) ?? []) {
     let probability = 0, quote;
-    for (const [label, score] of step.words) probability = Math.max(probability, shareOf(asked, stems(label)) * score);
+    for (const word of [...step.likely, ...(step.words ?? [])]) probability = Math.max(probability, shareOf(asked, stems(word.text)) * word.probability);
     if (step.label) probability = Math.max(probability, shareOf(asked, stems(step.label)) * (step.probability ?? 1));
     for (const said of data.speech) {
       const middle = (said.start_s + said.end_s) / 2, share = shareOf(asked, stems(said.text));

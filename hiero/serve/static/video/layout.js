@@ -4,9 +4,11 @@ import { h, icon } from "../dom.js";
 import { toast } from "../shell.js";
 import { addressWith, changeAddress } from "../store.js";
 import { t } from "../texts.js";
+import { createRecipeDialog } from "./recipe.js";
 import { createConflictDialog } from "./saves.js";
 
-export function createLayout(/** @type {Commands} */ commands) {
+/** @param {Commands} commands @param {Parameters<typeof createRecipeDialog>[0]} recipeEvents */
+export function createLayout(commands, recipeEvents) {
   const parts = {
     name: h("h1", { id: "name" }),
     exportPlace: h("span", {}),
@@ -19,6 +21,7 @@ export function createLayout(/** @type {Commands} */ commands) {
     tabs: /** @type {Record<"chapters" | "answers", any>} */ ({}),
     editTools: createEditTools(commands),
     slider: createSlider(commands.recut),
+    recipe: createRecipeDialog(recipeEvents),
     now: h("p", { id: "now", class: "number ellipsis" }),
     timeline: h("div", { id: "timeline", class: "timeline" }),
     saved: h("p", { id: "saved", class: "soft small", role: "status", "aria-live": "polite" }),
@@ -31,7 +34,7 @@ export function createLayout(/** @type {Commands} */ commands) {
     h("div", { class: "stage" },
       h("div", { class: "screen" }, parts.player, parts.still),
       createSide(parts, commands.tab)),
-    createTimelinePanel(parts, commands), createConflictDialog(), parts.same, parts.history);
+    createTimelinePanel(parts, commands), createConflictDialog(), parts.recipe, parts.same, parts.history);
   parts.history.append(h("summary", {}, t("history.title")), parts.saves);
   return { root, ...parts };
 }
@@ -80,6 +83,7 @@ const createEditTools = (/** @type {Commands} */ commands) => h("div", { id: "ed
   h("button", { id: "later", type: "button", class: "button", title: t("tools.later_hint"), "aria-label": t("tools.later_hint"), onclick: commands.later }, t("tools.later")),
   tool("undo", "undo", t("tools.undo"), commands.undo, "Ctrl Z"),
   tool("redo", "redo", t("tools.redo"), commands.redo, "Ctrl Shift Z"),
+  h("button", { id: "recipe", type: "button", class: "button", title: t("recipe.hint"), onclick: commands.recipe }, t("recipe.open")),
   h("button", { id: "revert", type: "button", class: "button quiet", hidden: true, onclick: commands.revert }, t("tools.revert")));
 
 const createZoomTools = (/** @type {Commands} */ commands) => h("div", { class: "bar zoom", role: "group", "aria-label": t("tools.zoom") },

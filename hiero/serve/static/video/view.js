@@ -41,9 +41,9 @@ const commands = {
   later: () => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, MOVE_S)),
   undo: () => saves.undo(), redo: () => saves.redo(), revert: () => saves.discard(),
   zoomIn: () => timeline.zoom(1.6), zoomOut: () => timeline.zoom(1 / 1.6), fit: () => timeline.fit(),
-  link: () => copyLink(currentTime(), notify), recut, tab: showTab,
+  link: () => copyLink(currentTime(), notify), recipe: () => view.recipe.showModal(), recut, tab: showTab,
 };
-const view = createLayout(commands);
+const view = createLayout(commands, { id: () => state.video?.id ?? "", onSteps: hierarchy => saves.apply(() => hierarchy) });
 $("main").append(view.root);
 
 const player = new Player(view.player, onTimeChange, ratio => view.root.style.setProperty("--ratio", String(ratio)));
