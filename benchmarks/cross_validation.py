@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from benchmarks.captaincook4d_data import CLOCK, KINDS, read_annotations, restrict_input, share, unpack
 from benchmarks.jobs import run_modules
-from benchmarks.scores import MIN_IOU, fit_logistic, percent, segmental_f1
+from benchmarks.scores import MIN_IOU, fit_logistic, percent, segmental_f1, share_of_time
 from hiero import HiERO, embed_features, load, load_model
 from hiero.corpus.adaptation import learn_from_videos
 from hiero.engine import Video
@@ -218,14 +218,8 @@ def score_grounding(
     ranked = [spans[i] * CLOCK.spacing_s for i, _ in rank_spans(similarity, spans, CLOCK.spacing_s)]
     ordered = np.array(align_in_order(log_lift(similarity), nodes, CLOCK.spacing_s), dtype=float)[:, None]
     truth = true_spans(steps)
-    in_order = grounding_recall(list(ordered), truth)[0, 0], share_in_order(ordered[:, 0], truth)
+    in_order = grounding_recall(list(ordered), truth)[0, 0], share_of_time(ordered[:, 0], truth)
     return [*grounding_recall(ranked, truth).flatten(), *in_order]
-
-
-def share_in_order(spans: np.ndarray, truth: np.ndarray) -> float:
-    """Share of the annotated time that has the right step, for one span of seconds of each step."""
-    common = np.minimum(spans[:, 1], truth[:, 1]) - np.maximum(spans[:, 0], truth[:, 0])
-    return float(np.maximum(common, 0).sum() / (truth[:, 1] - truth[:, 0]).sum())
 
 
 def score_steps(

@@ -3,6 +3,8 @@
     python -m benchmarks.egtea encode WORK --clones CLONES --part valid    features (10 minutes on 2 cores)
     python -m benchmarks.egtea score WORK --part valid    `ask` and `search`, with 95 % intervals
     python -m benchmarks.egtea names WORK --part dev      how often names of steps are right
+    python -m benchmarks.egtea words WORK --part valid    how often the words of a step name its verb or thing
+    python -m benchmarks.egtea order WORK --part valid    ten actions placed in their order: share of time that is right
 
 The 30 videos (5.6 hours, 3,422 actions) come from a public repository with two frames per second, too
 few for I3D: videos are read by `dinov2-text` alone. CLONES/OWNER+NAME/repo is a bare clone. Choose
@@ -11,7 +13,8 @@ nothing on the part `valid`. The shipped weights of `research` learned from the 
 A question is a verb with its things, such as "cut the onion". It is *present* if the video is labelled
 with it. *Absent* questions keep the thing of a present one with another verb, or the verb with another
 thing, or come from another video, a third each. A label says what the hands do for one or two seconds,
-so an answer is *right* if it overlaps a moment of the action.
+so an answer is *right* if it overlaps a moment of the action. A word is *right* if it is the verb or in the name of
+a thing.
 """
 
 from __future__ import annotations
@@ -30,13 +33,15 @@ import numpy as np
 import torch
 
 import hiero
-from benchmarks.scores import auc, calibration_error, fit_logistic, percent
+from benchmarks.scores import auc, calibration_error, fit_logistic, percent, share_of_time
 from hiero.corpus.corpus import Corpus
 from hiero.engine import Engine, Video
+from hiero.engine.answers import place_in_order
 from hiero.engine.embedder import PICTURES
-from hiero.engine.evidence import CLASSES
-from hiero.engine.vocabulary import class_names
+from hiero.engine.evidence import CLASSES, Sight, open_sight
+from hiero.engine.vocabulary import class_names, words
 from hiero.features.video_features import VideoFeatures
+from hiero.media.source import VideoSource
 from hiero.networks import dinov2
 from hiero.steps.calibration import PRIOR_ODDS
 from hiero.storage import weights
@@ -62,6 +67,19 @@ VERBS = {
 FRAMES_PER_S = 2
 FOLDER = "hw4_data/FullLengthVideos/videos"
 LABELS = "hw4_data/TrimmedVideos/label/gt_{}.csv"
+WORDS_OF_VERBS = {  # of hiero's list
+    1: ("read", "look at"),
+    2: ("open",),
+    3: ("take",),
+    4: ("cut", "chop", "slice"),
+    5: ("put down",),
+    6: ("close",),
+    7: ("stir", "mix", "push", "turn"),
+    8: ("peel",),
+    9: ("pour",),
+    10: ("put down", "add"),
+}
+NUM_IN_ORDER = 10  # actions of a recipe
 NUM_ANSWERS = 5
 NUM_STEPS = (8, 16, 32)  # of the levels whose names are judged
 LIST_LENGTHS = (6, 15, 30)  # of lists of labels, besides all texts of a video
@@ -130,7 +148,8 @@ def read_video(engine: Engine, work: Path, name: str) -> Video:
     rows = np.load(work / f"{name}.npy")
     source = VideoFeatures({CLASSES: np.zeros((len(rows), len(class_names()))), PICTURES: rows}, float(len(rows)), 1.0)
     nodes = np.ones((len(rows), engine.folder.config.embedding_size), np.float32)
-    return Video(engine, Path(name), Clock(1.0, 1.0), source.duration_s, nodes, source)
+    clock = Clock(1.0, 1.0)
+    return Video(engine, Path(name), clock, open_sight(engine, clock, nodes, source, None), VideoSource.of(Path(name)))
 
 
 @dataclass(frozen=True)
@@ -282,6 +301,76 @@ def report_names(work: Path, part: str) -> None:
                 print(f"said {low:.0%} to {min(high, 1):.0%}: {inside.sum()} steps, {share} % right")
 
 
+def is_word_of(word: str, action: Action) -> bool:
+    """Whether a word is the verb of an action, or in the name of one of its things."""
+    things = {part.removesuffix("s") for noun in action.nouns for part in noun.lower().split()}
+    own = {part.removesuffix("s") for part in word.split()}
+    return word in WORDS_OF_VERBS.get(action.verb, ()) or bool(own & things)
+
+
+def report_words(work: Path, part: str) -> None:
+    """How often one of the three words of an action names its verb or thing, and what their probabilities mean."""
+    verbs, things = words()
+    rng = np.random.default_rng(0)
+    for model in ("hiero-k400", "hiero-k400-permissive"):
+        engine = hiero.load(model)
+        rows, rated = [], []
+        for name, actions in read_actions(work, part).items():
+            sight = read_video(engine, work, name).sight
+            middles = np.array([(action.start_s + action.end_s) / 2 for action in actions])
+            starts = np.clip(np.round(middles - 1).astype(int), 0, len(sight.nodes) - 2)
+            for action, found in zip(actions, sight.likely_words(np.stack([starts, starts + 2], axis=1)), strict=True):
+                is_right = [is_word_of(word.text, action) for word in found]
+                is_verb = [word.text in verbs for word in found]
+                rated += [(word.probability, right) for word, right in zip(found, is_right, strict=True)]
+                drawn = [*rng.choice(things, 2), rng.choice(verbs)]
+                by_kind = (
+                    any(r for r, v in zip(is_right, is_verb, strict=True) if v == kind) for kind in (False, True)
+                )
+                rows.append([any(is_right), *by_kind, any(is_word_of(word, action) for word in drawn)])
+        either, thing, verb, drawn_share = 100 * np.mean(rows, axis=0)
+        print(
+            f"{model}: {either:.0f} % (thing {thing:.0f}, verb {verb:.0f}, drawn {drawn_share:.0f}), {len(rows)} actions"
+        )
+        probability, right = np.array(rated).T
+        for low in np.arange(10) / 10:
+            inside = (probability >= low) & (probability < low + 0.1)
+            if inside.sum() >= 10:
+                said, true = 100 * probability[inside].mean(), 100 * right[inside].mean()
+                print(f"  said {said:.0f} %: {true:.0f} % right of {inside.sum()}")
+
+
+def find_recipes(actions: list[Action]) -> list[list[Action]]:
+    """Groups of actions that follow each other, without those that overlap an earlier one or repeat it."""
+    kept: list[Action] = []
+    for action in sorted(actions, key=lambda action: action.start_s):
+        if not kept or (action.start_s >= kept[-1].end_s and action.text != kept[-1].text):
+            kept.append(action)
+    return [kept[i : i + NUM_IN_ORDER] for i in range(0, len(kept) - NUM_IN_ORDER + 1, NUM_IN_ORDER)]
+
+
+def report_order(work: Path, part: str) -> None:
+    """Share of the annotated time that gets the right one of ten actions, placed in order and in equal parts."""
+    for model in ("hiero-k400", "hiero-k400-permissive"):
+        engine, shares, equal = hiero.load(model), [], []
+        for name, actions in read_actions(work, part).items():
+            sight = read_video(engine, work, name).sight
+            for recipe in find_recipes(actions):
+                first, last = int(recipe[0].start_s), int(np.ceil(recipe[-1].end_s))
+                times = np.array([[action.start_s, action.end_s] for action in recipe]) - first
+                shares.append(share_of_time(place_actions(sight, recipe, first, last), times))
+                edges = np.linspace(0, last - first, len(recipe) + 1)
+                equal.append(share_of_time(np.stack([edges[:-1], edges[1:]], axis=1), times))
+        print(f"{model}: in order {percent(shares)}, equal parts {percent(equal)}, {len(shares)} recipes")
+
+
+def place_actions(sight: Sight, recipe: list[Action], first: int, last: int) -> np.ndarray:
+    """A span of seconds for each action in a part of a video, (Q, 2)."""
+    compared = sight.compare([action.text for action in recipe], None)
+    compared.similarities = [(similarity[:, first:last], scale) for similarity, scale in compared.similarities]
+    return np.array(place_in_order([compared], sight.segmentation_features[first:last], 1.0), dtype=float)
+
+
 def score(work: Path, part: str) -> None:
     """Print all scores of a part with 95 % intervals."""
     engine, actions = hiero.load(), read_actions(work, part)
@@ -310,17 +399,16 @@ def score(work: Path, part: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["encode", "score", "names"])
+    parser.add_argument("command", choices=["encode", "score", "names", "words", "order"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--part", choices=["train", "dev", "valid"], default="valid", help="choose nothing on valid")
     args = parser.parse_args()
     if args.command == "encode":
         encode(args.work, args.clones, args.part)
-    elif args.command == "names":
-        report_names(args.work, args.part)
     else:
-        score(args.work, args.part)
+        reports = {"score": score, "names": report_names, "words": report_words, "order": report_order}
+        reports[args.command](args.work, args.part)
 
 
 if __name__ == "__main__":

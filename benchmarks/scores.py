@@ -28,6 +28,12 @@ def segmental_f1(named: Sequence[tuple[float, float, str]], steps: Sequence[Anno
     return 2 * len(used) / (len(named) + len(steps))
 
 
+def share_of_time(spans: np.ndarray, truth: np.ndarray) -> float:
+    """Share of the true time that has the right step, for one span of seconds of each step."""
+    common = np.minimum(spans[:, 1], truth[:, 1]) - np.maximum(spans[:, 0], truth[:, 0])
+    return float(np.maximum(common, 0).sum() / (truth[:, 1] - truth[:, 0]).sum())
+
+
 def bootstrap(values: np.ndarray, owners: Sequence[object] | None = None) -> tuple[float, float, float]:
     """Mean of (N,) values and its 95 % interval over their owners, by default over the values themselves."""
     values = np.asarray(values, dtype=float)

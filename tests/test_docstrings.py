@@ -20,7 +20,7 @@ EXAMPLES = {
     for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(module), module)
     if test.examples
 }
-ANSWERING = ("Video.ask", "Video.label")  # their examples need a text encoder
+ANSWERING = ("Video.ask", "Video.follow", "Video.label")  # their examples need a text encoder
 
 
 @pytest.fixture

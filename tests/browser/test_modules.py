@@ -62,7 +62,7 @@ def test_names_and_numbers(blank):
         const entries = m.indexSteps(steps);
         return ["a", "b", "1", "2", "3"].map(id => entries.get(id).title);"""
     )
-    assert run(blank, "video/steps.js", code) == ["Steps 1 to 2", "Step 3", "Step 1", "pour", "Step 3"]
+    assert run(blank, "video/steps.js", code) == ["pour", "Part 2", "Step 1", "pour", "Step 3"]
 
 
 def test_a_step_that_is_its_parent_is_one_chapter(blank):

@@ -294,8 +294,20 @@ def test_labels_are_shown_as_they_are(kitchen, tmp_path):
     write_edits(video, None, Hierarchy("kitchen.npy", "hiero-k400", 180.0, ((step,),)))
     (tmp_path / "labels.txt").write_text("make tea\n")
     assert "[/b] fry [the] onion" in run_hiero("steps", video).stdout
-    result = run_hiero("steps", kitchen, "-k", "500")
-    assert "-k asked for 500" in result.stderr
+
+
+def test_more_steps_than_a_video_has_are_refused(kitchen):
+    result = run_hiero("steps", kitchen, "-k", "500", check=False)
+    assert "at most 180 steps" in result.stderr
+    assert not result.stdout
+
+
+def test_a_recipe_gives_a_step_for_each_line(kitchen, tmp_path):
+    (tmp_path / "recipe.txt").write_text("crack the eggs\nstir 1 min\ncrack the eggs\n")
+    printed = run_hiero("steps", kitchen, "--labels", tmp_path / "recipe.txt", "--in-order", "--json").stdout
+    steps = [step for step in json.loads(printed)["levels"][0]["steps"] if not step["background"]]
+    assert [step["label"] for step in steps] == ["crack the eggs", "stir", "crack the eggs"]
+    assert "--labels" in run_hiero("steps", kitchen, "--in-order", check=False).stderr
 
 
 @pytest.mark.parametrize(

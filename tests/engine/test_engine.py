@@ -287,7 +287,21 @@ def test_report(minilm, home, features, tmp_path):
     assert [len(level) for level in data["levels"]] == [2, 4]
     assert {word["text"] for step in data["levels"][1] for word in step["likely"]} == {nasty, "tea"}
     titles = [step["title"] for step in data["levels"][1]]
-    assert titles == [step.label or f"Step {i + 1}" for i, step in enumerate(result.levels[1])]
+    assert titles == [result.shown_titles[step.id] for step in result.levels[1]]
+
+
+def test_a_recipe_covers_the_video_in_its_order(minilm, home, features):
+    video = load().read(features)
+    recipe = video.follow(["boil water", "cut the onion 1 min", "boil water"])
+    (level,) = recipe.levels
+    assert [step.label for step in level if not step.background] == ["boil water", "cut the onion", "boil water"]
+    assert level[0].start_s == 0
+    assert level[-1].end_s == video.duration_s
+    assert all(step.end_s == later.start_s for step, later in pairwise(level))
+    with pytest.raises(InputError, match="301 steps"):
+        video.follow(["stir"] * 301)
+    with pytest.raises(InputError, match="empty"):
+        video.follow([" "])
 
 
 # Real clips
