@@ -344,7 +344,7 @@ def find_recipes(actions: list[Action]) -> list[list[Action]]:
     """Groups of actions that follow each other, without those that overlap an earlier one or repeat it."""
     kept: list[Action] = []
     for action in sorted(actions, key=lambda action: action.start_s):
-        if not kept or (action.start_s >= kept[-1].end_s and action.text != kept[-1].text):
+        if action.verb and (not kept or (action.start_s >= kept[-1].end_s and action.text != kept[-1].text)):
             kept.append(action)
     return [kept[i : i + NUM_IN_ORDER] for i in range(0, len(kept) - NUM_IN_ORDER + 1, NUM_IN_ORDER)]
 

@@ -134,5 +134,5 @@ def test_columns_without_content_are_left_out(capsys):
     printed = capsys.readouterr().out
     assert ", 1 step\n" in printed
     tables = [line.split()[2:] for line in printed.splitlines() if line.startswith("from")]
-    assert tables[:2] == [["thread", "step"], ["probability", "step", "by"]]
+    assert tables[:2] == [["step"], ["probability", "step", "by"]]
     assert [table[-1] for table in tables[2:]] == ["probability", "speech"]

@@ -605,9 +605,9 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
 @pytest.mark.parametrize(
     "body",
     [
-        '{"labels": ["\\ud800"]}',
-        '{"labels": [NaN]}',
-        '{"labels": "\\ud800"}',
+        '{"lines": ["\\ud800"]}',
+        '{"lines": [NaN]}',
+        '{"lines": "\\ud800"}',
         '"\\ud800"',
         "NaN",
         "[" * 50_000,
@@ -619,7 +619,7 @@ def test_slow_questions_hold_up_no_quick_ones(library, tea, monkeypatch):
 def test_bodies_that_are_no_text(library, tea, body):
     with connect(library, raise_server_exceptions=False) as client:
         headers = {"content-type": "application/json"}
-        for method, path in (("POST", "label"), ("PUT", "edits")):
+        for method, path in (("POST", "recipe"), ("PUT", "edits")):
             answer = client.request(method, f"/api/videos/{tea}/{path}", content=body, headers=headers)
             assert answer.status_code in (400, 422), answer.text
             assert answer.json()["error"]
