@@ -5,8 +5,8 @@
 
 Each worker has a private copy of the tree. The tests of a package first run without a mutation; those that
 fail are listed and left out. Each mutant then runs the others until the first failure, beginning with the
-files that import the mutated module. A run that takes four times as long as without a mutation is stopped
-and counts as killed. out.jsonl gets one line per mutant, and a second call continues an interrupted one.
+files that import the mutated module. A run that takes four times the CPU time of one without a mutation is
+stopped and counts as killed. out.jsonl gets one line per mutant, and a second call continues an interrupted one.
 Mutants with the operator "none" change nothing: if one is killed, a test is flaky.
 """
 
@@ -32,7 +32,8 @@ from typing import Any
 from tools.mutants import PACKAGES, Mutant, find_mutants, find_tests
 
 OPTIONS = "-q -m 'not slow' -p no:xdist -p no:cacheprovider --hypothesis-seed=0 --tb=no -rfE --basetemp=tmp/pytest"
-COMMAND = f'ulimit -d 12582912; exec "$0" -m pytest {OPTIONS} "$@" >log 2>&1'  # at most 12 GiB of memory
+COMMAND = f'ulimit -d 12582912 -t $LIMIT; exec "$0" -m pytest {OPTIONS} "$@" >log 2>&1'  # 12 GiB of memory
+OUTCOMES = {0: "survived", 5: "survived", -signal.SIGKILL: "timeout"}  # by exit code
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
 
 Copies = queue.Queue[Path]  # of the tree, one for each worker
@@ -53,36 +54,36 @@ def copy_tree(tree: Path, copy: Path) -> Path:
     return copy
 
 
-def run_tests(copy: Path, arguments: list[str], limit: float) -> tuple[str, list[str], float]:
-    """The outcome, the tests that failed and the seconds."""
+def run_tests(copy: Path, arguments: list[str], limit: int = 600) -> tuple[str, list[str], int]:
+    """The outcome, the tests that failed and the CPU seconds, which may be up to the limit."""
     for folder in (copy / "tmp", copy / ".hypothesis"):
         shutil.rmtree(folder, ignore_errors=True)
     (copy / "tmp").mkdir()
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": "", "LIMIT": str(limit)}
     settings |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "HIERO_HOME": str(copy / "tmp" / "home")}
-    command, start = ["bash", "-c", COMMAND, sys.executable, *arguments], time.monotonic()
+    command = ["bash", "-c", COMMAND, sys.executable, *arguments]
+    deadline = time.monotonic() + 5 * limit  # others may use the machine, and a mutant may wait forever
     process = subprocess.Popen(command, cwd=copy, env=os.environ | settings, start_new_session=True)
-    outcome = "timeout"
-    with suppress(subprocess.TimeoutExpired):
-        outcome = "survived" if process.wait(limit) in (0, 5) else "killed"
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.1)
     with suppress(ProcessLookupError):  # also programs that tests have left
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    failed = FAILED.findall((copy / "log").read_text(errors="replace"))
-    return outcome, failed, time.monotonic() - start
+    _, status, usage = ended if ended[0] else os.wait4(process.pid, 0)
+    process.returncode, log = os.waitstatus_to_exitcode(status), (copy / "log").read_text(errors="replace")
+    return OUTCOMES.get(process.returncode, "killed"), FAILED.findall(log), round(usage.ru_utime + usage.ru_stime)
 
 
-def measure(copies: Copies, package: str) -> tuple[float, list[str]]:
-    """The seconds that the tests of a package take without a mutation, and the tests to leave out."""
+def measure(copies: Copies, package: str) -> tuple[int, list[str]]:
+    """The CPU seconds that the tests of a package take without a mutation, and the tests to leave out."""
     copy, left_out = copies.get(), list[str]()
     while True:
         arguments = ["--continue-on-collection-errors", *deselect(left_out), *find_tests(copy, package)]
-        outcome, failed, seconds = run_tests(copy, arguments, 600)
-        if not failed and outcome != "survived":
-            raise SystemExit(f"the tests of {package} do not run:\n{(copy / 'log').read_text()[-2000:]}")
+        outcome, failed, seconds = run_tests(copy, arguments)
         if outcome == "survived":
             copies.put(copy)
             return seconds, left_out
+        if not failed:
+            raise SystemExit(f"the tests of {package} do not run:\n{(copy / 'log').read_text()[-2000:]}")
         left_out += failed
 
 
@@ -90,7 +91,7 @@ def deselect(tests: list[str]) -> list[str]:
     return [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in tests]
 
 
-def try_mutant(copies: Copies, package: str, arguments: list[str], limit: float, mutant: Mutant) -> Record:
+def try_mutant(copies: Copies, package: str, arguments: list[str], limit: int, mutant: Mutant) -> Record:
     copy = copies.get()
     path = copy / mutant.file
     original, times, tests = path.read_bytes(), path.stat(), find_tests(copy, package, mutant.file)
@@ -99,7 +100,7 @@ def try_mutant(copies: Copies, package: str, arguments: list[str], limit: float,
     path.write_bytes(original)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # its bytecode is valid again
     copies.put(copy)
-    record = {"package": package, **vars(mutant), "outcome": outcome, "seconds": round(seconds, 1), "killed_by": failed}
+    record = {"package": package, **vars(mutant), "outcome": outcome, "seconds": seconds, "killed_by": failed}
     return {key: value for key, value in record.items() if key != "source"}
 
 
@@ -139,9 +140,9 @@ def main() -> None:
         baselines = {pool.submit(measure, copies, package): package for package in counts}
         for baseline in as_completed(baselines):
             package, (seconds, left_out) = baselines[baseline], baseline.result()
-            print(f"{package}: {seconds:.0f} s without a mutation; tests left out: {left_out}", flush=True)
+            print(f"{package}: {seconds} s without a mutation; tests left out: {left_out}", flush=True)
             mutants = find_mutants(first, package, int(counts[package]), options.seed)
-            arguments, limit = deselect(left_out), max(30, 4 * seconds)
+            arguments, limit = deselect(left_out), max(20, 4 * seconds)
             new = (mutant for mutant in mutants if mutant.id not in done)
             runs += [pool.submit(try_mutant, copies, package, arguments, limit, mutant) for mutant in new]
         with options.out.open("a") as file:
