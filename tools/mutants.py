@@ -50,14 +50,15 @@ def find_mutants(tree: Path, package: str, count: int, seed: int) -> list[Mutant
     return [replace(control, id=f"{package}-{i}") for i in range(_NUM_CONTROLS)] + mutants[:count]
 
 
-def find_tests(tree: Path, package: str, module: str = "") -> list[str]:
-    """The test files of a package, those that import the module first."""
+def find_tests(tree: Path, package: str, left_out: list[str], module: str = "") -> list[str]:
+    """Arguments of pytest: the test files of a package, those that import the module first."""
     folder, _, name = module.removesuffix(".py").replace("/", ".").rpartition(".")
     imports = re.compile(rf"{re.escape(folder)}(\.| import .*\b){name}\b")
     paths = [tree / place for place in PACKAGES[package][1].split()]
     files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))}
     first = sorted(files, key=lambda file: (not imports.search(file.read_text()), file))
-    return [str(file.relative_to(tree)) for file in first]
+    options = [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in left_out]
+    return options + [str(file.relative_to(tree)) for file in first]
 
 
 def _mutants(tree: Path, path: Path, seed: int) -> Iterator[Mutant]:

@@ -31,7 +31,9 @@ from typing import Any
 
 from tools.mutants import PACKAGES, Mutant, find_mutants, find_tests
 
-OPTIONS = "-q -m 'not slow' -p no:xdist -p no:cacheprovider --hypothesis-seed=0 --tb=no -rfE --basetemp=tmp/pytest"
+OPTIONS = "-q -m 'not slow' -p _hypothesis_pytestplugin --hypothesis-seed=0 --tb=no -rfE --basetemp=tmp/pytest"
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
+SETTINGS |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # importing them takes a third of a short run
 COMMAND = f'ulimit -d 12582912 -t $LIMIT; exec "$0" -m pytest {OPTIONS} "$@" >log 2>&1'  # 12 GiB of memory
 OUTCOMES = {0: "survived", 5: "survived", -signal.SIGKILL: "timeout"}  # by exit code
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
@@ -59,11 +61,11 @@ def run_tests(copy: Path, arguments: list[str], limit: int = 600) -> tuple[str, 
     for folder in (copy / "tmp", copy / ".hypothesis"):
         shutil.rmtree(folder, ignore_errors=True)
     (copy / "tmp").mkdir()
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": "", "LIMIT": str(limit)}
-    settings |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "HIERO_HOME": str(copy / "tmp" / "home")}
+    folders = {"PYTHONPATH": str(copy), "TMPDIR": str(copy / "tmp"), "HIERO_HOME": str(copy / "tmp" / "home")}
+    settings = os.environ | SETTINGS | folders | {"LIMIT": str(limit)}
     command = ["bash", "-c", COMMAND, sys.executable, *arguments]
     deadline = time.monotonic() + 5 * limit  # others may use the machine, and a mutant may wait forever
-    process = subprocess.Popen(command, cwd=copy, env=os.environ | settings, start_new_session=True)
+    process = subprocess.Popen(command, cwd=copy, env=settings, start_new_session=True)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0] and time.monotonic() < deadline:
         time.sleep(0.1)
     with suppress(ProcessLookupError):  # also programs that tests have left
@@ -77,8 +79,8 @@ def measure(copies: Copies, package: str) -> tuple[int, list[str]]:
     """The CPU seconds that the tests of a package take without a mutation, and the tests to leave out."""
     copy, left_out = copies.get(), list[str]()
     while True:
-        arguments = ["--continue-on-collection-errors", *deselect(left_out), *find_tests(copy, package)]
-        outcome, failed, seconds = run_tests(copy, arguments)
+        tests = find_tests(copy, package, left_out)
+        outcome, failed, seconds = run_tests(copy, ["--continue-on-collection-errors", *tests])
         if outcome == "survived":
             copies.put(copy)
             return seconds, left_out
@@ -87,16 +89,11 @@ def measure(copies: Copies, package: str) -> tuple[int, list[str]]:
         left_out += failed
 
 
-def deselect(tests: list[str]) -> list[str]:
-    return [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in tests]
-
-
-def try_mutant(copies: Copies, package: str, arguments: list[str], limit: int, mutant: Mutant) -> Record:
-    copy = copies.get()
-    path = copy / mutant.file
-    original, times, tests = path.read_bytes(), path.stat(), find_tests(copy, package, mutant.file)
+def try_mutant(copies: Copies, package: str, left_out: list[str], limit: int, mutant: Mutant) -> Record:
+    path = (copy := copies.get()) / mutant.file
+    original, times, tests = path.read_bytes(), path.stat(), find_tests(copy, package, left_out, mutant.file)
     path.write_bytes(mutant.source)
-    outcome, failed, seconds = run_tests(copy, ["-x", *arguments, *tests], limit)
+    outcome, failed, seconds = run_tests(copy, ["-x", *tests], limit)
     path.write_bytes(original)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # its bytecode is valid again
     copies.put(copy)
@@ -120,8 +117,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="file for one JSON line per mutant")
     parser.add_argument("--tree", type=Path, default=Path(), help="checkout to measure")
     parser.add_argument("--only", nargs="+", default=list(PACKAGES), metavar="PACKAGE[=COUNT]", help="packages to try")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    for option, default in (("--workers", 1), ("--seed", 0)):
+        parser.add_argument(option, type=int, default=default)
     parser.add_argument("--minutes", type=float, default=1e6, help="start no mutant after this time")
     return parser.parse_args()
 
@@ -142,9 +139,9 @@ def main() -> None:
             package, (seconds, left_out) = baselines[baseline], baseline.result()
             print(f"{package}: {seconds} s without a mutation; tests left out: {left_out}", flush=True)
             mutants = find_mutants(first, package, int(counts[package]), options.seed)
-            arguments, limit = deselect(left_out), max(20, 4 * seconds)
+            limit = max(20, 4 * seconds)
             new = (mutant for mutant in mutants if mutant.id not in done)
-            runs += [pool.submit(try_mutant, copies, package, arguments, limit, mutant) for mutant in new]
+            runs += [pool.submit(try_mutant, copies, package, left_out, limit, mutant) for mutant in new]
         with options.out.open("a") as file:
             for finished in as_completed(runs):
                 if not finished.cancelled():
