@@ -329,9 +329,8 @@ def report_words(work: Path, part: str) -> None:
                 )
                 rows.append([any(is_right), *by_kind, any(is_word_of(word, action) for word in drawn)])
         either, thing, verb, drawn_share = 100 * np.mean(rows, axis=0)
-        print(
-            f"{model}: {either:.0f} % (thing {thing:.0f}, verb {verb:.0f}, drawn {drawn_share:.0f}), {len(rows)} actions"
-        )
+        parts = f"thing {thing:.0f}, verb {verb:.0f}, drawn {drawn_share:.0f}"
+        print(f"{model}: {either:.0f} % ({parts}) of {len(rows)} actions")
         probability, right = np.array(rated).T
         for low in np.arange(10) / 10:
             inside = (probability >= low) & (probability < low + 0.1)
