@@ -39,6 +39,7 @@ from hiero.engine import Engine, Video
 from hiero.engine.answers import place_in_order
 from hiero.engine.embedder import PICTURES
 from hiero.engine.evidence import CLASSES, Sight, open_sight
+from hiero.engine.naming import likely_words
 from hiero.engine.vocabulary import class_names, words
 from hiero.features.video_features import VideoFeatures
 from hiero.media.source import VideoSource
@@ -319,7 +320,7 @@ def report_words(work: Path, part: str) -> None:
             sight = read_video(engine, work, name).sight
             middles = np.array([(action.start_s + action.end_s) / 2 for action in actions])
             starts = np.clip(np.round(middles - 1).astype(int), 0, len(sight.nodes) - 2)
-            for action, found in zip(actions, sight.likely_words(np.stack([starts, starts + 2], axis=1)), strict=True):
+            for action, found in zip(actions, likely_words(sight, np.stack([starts, starts + 2], axis=1)), strict=True):
                 is_right = [is_word_of(word.text, action) for word in found]
                 is_verb = [word.text in verbs for word in found]
                 rated += [(word.probability, right) for word, right in zip(found, is_right, strict=True)]

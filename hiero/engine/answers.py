@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hiero.errors import InputError
 from hiero.steps.grounding import distinct_spans, span_sums
 from hiero.steps.recipes import align_in_order, log_lift
 from hiero.steps.similarity import softmax
@@ -122,6 +123,9 @@ def place_in_order(
     is_optional: bool = False,
 ) -> list[tuple[int, int] | None]:
     """One span of nodes for each of the queries, which happen in their order; see `align_in_order`."""
+    num = len(compared[0].queries)
+    if num > len(nodes) and not is_optional:
+        raise InputError(f"{num} steps in order do not fit into {len(nodes)} segments")
     lifts = [log_lift(similarity, temperature) for each in compared for similarity, temperature in each.similarities]
     gain = np.sum(lifts, axis=0)
     return align_in_order(gain, unit_vectors(nodes), spacing_s, lengths_s=lengths_s, is_optional=is_optional)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from hiero.steps.similarity import (
     softmax,
     text_similarity,
 )
-from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step, Word
+from hiero.types import BOUNDARY_TOLERANCE_S, MIN_LABEL_PROBABILITY, Clock, Hierarchy, Step
 from hiero.vectors import unit_vectors
 
 PICTURE_TEMPERATURE = 0.25  # of the distribution of a text over pictures; see `rank_spans`
@@ -60,11 +61,21 @@ STANDOUT_WEIGHT, USUAL_S, USUAL_SIMILARITY = 2.0, 120.0, -0.25
 Rows = Sequence[np.ndarray]
 
 
+class WordKind(NamedTuple):
+    """Words of which the best `num` describe a step, as texts, with the weights of `calibration.word`."""
+
+    names: list[str]
+    texts: list[str]
+    weights: tuple[float, float]
+    num: int
+
+
 class VideoVectors(Timeline):
     """The vectors of a video: of its nodes, for the segmentation, and of spans of nodes [start, end)."""
 
     length_prior: float  # λ of `cut_steps` for `segmentation_features`
     class_weight = CLASS_WEIGHT
+    word_kinds: Sequence[WordKind] = ()  # none where words cannot be told
 
     def __init__(
         self, engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
@@ -249,10 +260,6 @@ class Sight(VideoVectors, ABC):
 
         Given are the phrases' similarity with their step, and their prior log-odds.
         """
-
-    def likely_words(self, spans: np.ndarray) -> list[list[Word]]:
-        """Verbs and things that spans may show, best first; none where they cannot be told."""
-        return [[] for _ in spans]
 
     def min_probability(self, label: str) -> float:
         """The probability from which a label names a step."""
@@ -449,17 +456,11 @@ class Pictures(Sight):
             probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
         return probabilities
 
-    def likely_words(self, spans: np.ndarray) -> list[list[Word]]:
+    @cached_property
+    def word_kinds(self) -> tuple[WordKind, ...]:  # type: ignore[override]
         """The best verb and the two best things: they are ranked apart, since pictures show things more clearly."""
-        verbs, things = words()
-        kinds = zip((verbs, things), word_texts(), (calibration.VERB, calibration.THING), (1, 2), strict=True)
-        found: list[list[Word]] = [[] for _ in spans]
-        for names, texts, weights, num in kinds:
-            peaks = span_peaks(self.similarity(texts), spans, max(1, round(PEAK_S / self.clock.spacing_s)))
-            for row, probabilities in zip(found, calibration.word(peaks.T, weights), strict=True):
-                best = np.argsort(-probabilities, kind="stable")[:num]
-                row += [Word(names[i], float(probabilities[i])) for i in best]
-        return [sorted(row, key=lambda word: -word.probability) for row in found]
+        (verbs, things), (verb_texts, thing_texts) = words(), word_texts()
+        return WordKind(verbs, verb_texts, calibration.VERB, 1), WordKind(things, thing_texts, calibration.THING, 2)
 
     def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         return [

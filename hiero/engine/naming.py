@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hiero.engine.answers import Timeline
-from hiero.engine.evidence import MIN_LEARNED_PROBABILITY, Sight
+from hiero.engine.evidence import MIN_LEARNED_PROBABILITY, PEAK_S, Sight
 from hiero.engine.transcripts import Transcript
 from hiero.networks.minilm import encode_minilm
 from hiero.steps import calibration
-from hiero.steps.grounding import span_means
+from hiero.steps.grounding import span_means, span_peaks
 from hiero.steps.prototypes import place_names
 from hiero.steps.segmentation import label_runs
 from hiero.types import MAX_WORDS, Step, Utterance, Word
@@ -56,7 +56,7 @@ def _add_words(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None
     candidates = [[Word(*pair) for pair in likely] for likely in likely_labels(sight, level, labels, MAX_WORDS)]
     if labels is None:
         learned = set(sight.prototypes.labels)
-        shown = sight.likely_words(sight.level_spans(level))
+        shown = likely_words(sight, sight.level_spans(level))
         pairs = zip(candidates, shown, strict=True)
         candidates = [[*(word for word in likely if word.text in learned), *own] for likely, own in pairs]
     out = []
@@ -69,6 +69,17 @@ def _add_words(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None
                 step = replace(step, label=likely[0].text, probability=likely[0].probability)
         out.append(step)
     return out
+
+
+def likely_words(sight: Sight, spans: np.ndarray) -> list[list[Word]]:
+    """The words of each kind that spans may show, best first."""
+    found: list[list[Word]] = [[] for _ in spans]
+    for kind in sight.word_kinds:
+        peaks = span_peaks(sight.similarity(kind.texts), spans, max(1, round(PEAK_S / sight.clock.spacing_s)))
+        for row, probabilities in zip(found, calibration.word(peaks.T, kind.weights), strict=True):
+            best = np.argsort(-probabilities, kind="stable")[: kind.num]
+            row += [Word(kind.names[i], float(probabilities[i])) for i in best]
+    return [sorted(row, key=lambda word: -word.probability) for row in found]
 
 
 def _label(sight: Sight, level: Sequence[Step], labels: Sequence[str] | None) -> list[Step]:

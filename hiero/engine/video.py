@@ -211,7 +211,8 @@ class Video:
         if num < 1:
             raise InputError(f"num must be at least 1, got {num}")
         compared = self._compare(queries, edits)
-        placed = self._place_in_order(compared, queries) if in_order else []
+        features, spacing_s = self.sight.segmentation_features, self.clock.spacing_s
+        placed = place_in_order(compared, features, spacing_s) if in_order else []
         return find_answers(self.sight, compared, queries, num, placed)
 
     def _compare(self, queries: Sequence[str], edits: Hierarchy | None) -> list[Compared]:
@@ -226,18 +227,6 @@ class Video:
         if named := [step for step in edits or () if step.is_named_by_person]:
             compared.append(ComparedNames(named, self.sight.level_spans(named), queries))
         return compared
-
-    def _place_in_order(
-        self,
-        compared: Sequence[Compared],
-        queries: Sequence[str],
-        lengths_s: Sequence[float | None] = (),
-        is_optional: bool = False,
-    ) -> list[tuple[int, int] | None]:
-        if len(queries) > len(self.nodes) and not is_optional:
-            raise InputError(f"{len(queries)} steps in order do not fit into {len(self.nodes)} segments")
-        features = self.sight.segmentation_features
-        return place_in_order(compared, features, self.clock.spacing_s, lengths_s, is_optional)
 
     def follow(self, lines: Sequence[str], *, is_optional: bool = False) -> Hierarchy:
         """The steps of a recipe in its order: a step for each line, and background where no line fits.
@@ -257,7 +246,8 @@ class Video:
         recipe = [RecipeLine.parse(line) for line in lines]
         texts = [line.text for line in recipe]
         compared = self._compare(texts, None)
-        spans = self._place_in_order(compared, texts, [line.duration_s for line in recipe], is_optional)
+        features, lengths_s = self.sight.segmentation_features, [line.duration_s for line in recipe]
+        spans = place_in_order(compared, features, self.clock.spacing_s, lengths_s, is_optional)
         level = make_recipe_steps(self.sight, texts, spans)
         files = self.shown_files if self.is_joined else ()
         utterances = () if self.transcript is None else self.transcript.utterances

@@ -103,7 +103,9 @@ def test_answers_without_a_model(offline, report):
         const step = (start_s, likely, label) => ({ start_s, end_s: start_s + 10, likely, label, probability: 0.5 });
         const data = {
             questions: [{ query: "Wash a cup", present: true, probability: 0.9, matches: [] }],
-            levels: [[step(0, likely("cut the onion", 0.8), null), step(10, likely("stir the pan", 0.6), "fry the onion")]],
+            levels: [[
+                step(0, likely("cut the onion", 0.8), null), step(10, likely("stir the pan", 0.6), "fry the onion"),
+            ]],
             speech: [{ start_s: 12, end_s: 14, text: "now add some salt" }],
         };
         const times = text => answer(data, text).matches.map(match => match.start_s);
