@@ -258,7 +258,7 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "start_s": [step.start_s for _, step in steps],
             "end_s": [step.end_s for _, step in steps],
             "thread": pa.array([step.thread for _, step in steps], pa.int32()),
-            "label": pa.array([step.shown_label for _, step in steps], pa.string()),
+            "label": pa.array([_find_title(hierarchy, step) for _, step in steps], pa.string()),
             "origin": [step.origin for _, step in steps],
             "named": [step.is_named_by_person for _, step in steps],
             "picture": pa.array(thumbnails, pa.binary()),
@@ -268,6 +268,12 @@ def _step_rows(video: Video, hierarchy: Hierarchy, record: IndexedVideo) -> pa.T
             "vector": _vector_column(np.concatenate([video.sight.embed_spans(level_spans) for level_spans in spans])),
         }
     )
+
+
+def _find_title(hierarchy: Hierarchy, step: Step) -> str | None:
+    """The name of a step as people read it, from the steps in it if it has none; None if it has only a number."""
+    title = hierarchy.shown_titles.get(step.id)
+    return title if step.label or title != hierarchy.titles.get(step.id) else None
 
 
 def _to_bytes(features: np.ndarray) -> list[bytes]:
