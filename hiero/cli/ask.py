@@ -13,6 +13,7 @@ from hiero.cli.console import moment_cells, print_moments, reading_bars, results
 from hiero.cli.inputs import find_inputs, path_exists
 from hiero.cli.options import Join, Json, NumResults, Repeated, ShowAll, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError
+from hiero.formatting import format_percent, format_time
 from hiero.types import ANSWER_THRESHOLD, VERSION, Answer, Match, Step, VideoFile, file_fields
 
 
@@ -78,7 +79,7 @@ def ask(
             answers = video.ask(texts, num=num, in_order=in_order)
             answered[name], files[name] = answers, video.shown_files
             if not json_:
-                _print_answers(answers, files[name], run.title_of(name), answer_options.show_all)
+                _print_answers(answers, files[name], run.title_of(name), answer_options.show_all or in_order)
             queries_ = [{**answer.to_dict(), "matches": _to_dicts(answer.matches, files[name])} for answer in answers]
             run.done[name] = _document(video, queries=queries_)
     best = {} if run.is_single or in_order else rank_across_videos(answered, num)
@@ -144,9 +145,19 @@ def _print_answers(answers: list[Answer], files: Sequence[VideoFile], title: str
     """Print the matches of each query, under the name of the video if there are several."""
     console = results_console(title)
     for answer in answers:
-        console.print(f"{answer.query}{'' if answer.present else '   probably not in this video'}", style="bold")
+        note = "" if answer.present else "   probably not in this video"
+        closest = "" if answer.present or show_all else describe_closest(answer)
+        console.print(f"{answer.query}{note}{closest}", style="bold")
         if answer.present or show_all:
             _print_matches([("", match) for match in answer.matches], {"": files})
+
+
+def describe_closest(answer: Answer) -> str:
+    """The best of the moments that are not shown, as a guess."""
+    if not answer.matches:
+        return ""
+    best = answer.matches[0]
+    return f"; closest: {format_time(best.start_s)}–{format_time(best.end_s)}, {format_percent(best.probability)}"
 
 
 def _print_best(

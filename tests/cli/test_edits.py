@@ -89,7 +89,7 @@ def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(kitchen, run, answ
     assert lines[0] == "cup"
     assert lines[1].split() == ["from", "to", "probability"]
     assert lines[2].split() == ["0:03", "0:09", "65", "%"]
-    assert lines[3:] == ["plane   probably not in this video"]
+    assert lines[3:] == ["plane   probably not in this video; closest: 0:20–0:30, 8 %"]
     _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits", "--all")
     assert out.splitlines()[-1].split() == ["0:20", "0:30", "8", "%"]
 
@@ -100,7 +100,7 @@ def test_ask_of_several_videos(kitchen, run, answers, tmp_path):
     best = out[out.index("best of all videos: cup") :]
     assert best.splitlines()[1].split() == ["from", "to", "probability", "video"]
     assert "best of all videos: plane   probably not in these videos" in best
-    assert "0:20" not in out
+    assert "0:20  0:30" not in out
 
 
 def test_nothing_printed_controls_the_terminal(capsys):
