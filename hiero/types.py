@@ -212,6 +212,7 @@ class Step:
         probability: Probability that the label is right, or None if a person gave it.
         origin: Whether the model found and named the step, a person corrected it, or it was imported.
         words: Up to three short names that it may have, best first.
+        namer: The vision-language model that gave the label, or None.
 
     Examples:
         >>> step = Step("step-1", 0.0, 4.5, thread=0, label="boil water", probability=0.5)
@@ -230,6 +231,7 @@ class Step:
     probability: float | None = None
     origin: Origin = "model"
     words: tuple[Word, ...] = ()
+    namer: str | None = None
 
     def __post_init__(self) -> None:
         if self.label is not None:
@@ -242,7 +244,7 @@ class Step:
 
     def without_name(self) -> Step:
         """The step without its label and words."""
-        return replace(self, label=None, probability=None, words=())
+        return replace(self, label=None, probability=None, words=(), namer=None)
 
     @property
     def name_probability(self) -> float:
@@ -278,6 +280,7 @@ class Step:
             "background": self.background,
             "origin": self.origin,
             "words": [word.to_dict() for word in self.words],
+            **({} if self.namer is None else {"namer": self.namer}),
         }
 
     @classmethod
@@ -301,6 +304,7 @@ class Step:
                 None if probability is None else _parse_number(probability, 0, 1),
                 _parse_origin(default if origin is None else origin),
                 tuple(map(Word.from_dict, document.get("words", ())))[:MAX_WORDS],
+                None if document.get("namer") is None else _parse_text(document["namer"]),
             )
 
 

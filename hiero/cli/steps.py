@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import Cells, log, moment_cells, print_moments, results_console
+from hiero.cli.console import Cells, log, moment_cells, print_moments, reading_bars, results_console
 from hiero.cli.inputs import find_inputs
-from hiero.cli.options import Join, Json, LevelOptions, OptionalOut, Repeated, Sources, VideoOptions, announce_edits
+from hiero.cli.options import (
+    Join,
+    Json,
+    LevelOptions,
+    OptionalOut,
+    Repeated,
+    Sources,
+    VideoOptions,
+    announce_edits,
+    check_at_least,
+)
 from hiero.errors import InputError
 from hiero.formatting import format_count, format_percent, format_time
 from hiero.steps.recipes import RecipeLine
 from hiero.storage.files import read_lines
 from hiero.types import Hierarchy, Step
+
+if TYPE_CHECKING:
+    from hiero.engine.namer import Namer
 
 
 @Parameter(name="*")
@@ -77,12 +91,41 @@ class RecipeOptions:
         return read_lines(levels.labels)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NamerOptions:
+    """A vision-language model that names the steps."""
+
+    namer: Annotated[str | None, Parameter(env_var="HIERO_NAMER")] = None
+    """Address of a vision-language model that names the steps from a few pictures of each, such as
+    http://localhost:11434/v1 (Ollama). The pictures are sent there."""
+    namer_model: Annotated[str, Parameter(env_var="HIERO_NAMER_MODEL")] = ""
+    """Name of that model."""
+    namer_jobs: int = 2
+    """Number of steps that it names at the same time."""
+
+    def name_steps(self, video: hiero.Video, hierarchy: Hierarchy) -> Hierarchy:
+        """The steps with the names that the model gives, if there is one."""
+        if self.namer is None:
+            return hierarchy
+        with reading_bars() as progress:
+            return self.load(self.namer).name_steps(video, hierarchy, progress)
+
+    def load(self, address: str) -> Namer:
+        """Check the options."""
+        from hiero.engine.namer import Namer
+
+        check_at_least("--namer-jobs", self.namer_jobs)
+        return Namer(address, self.namer_model, os.environ.get("HIERO_NAMER_KEY", ""), self.namer_jobs)
+
+
 def steps(
     *videos: Sources,
     method: str = "contiguous",
     levels: LevelOptions = LevelOptions(),
     recipe: RecipeOptions = RecipeOptions(),
     files: FileOptions = FileOptions(),
+    namer: NamerOptions = NamerOptions(),
     join: Join = None,
     json_: Json = False,
     options: VideoOptions = VideoOptions(),
@@ -98,6 +141,7 @@ def steps(
     * `hiero steps kitchen.mp4 -k 4,8,16 -o kitchen/ --export vtt --export elan`
     * `hiero steps kitchen.mp4 --labels recipe.txt --json > steps.json`
     * `hiero steps kitchen.mp4 --labels recipe.txt --in-order`
+    * `hiero steps kitchen.mp4 --namer http://localhost:11434/v1 --namer-model qwen2.5vl`
     * `hiero steps s3://bucket/videos/ -o archive/`
 
     Parameters
@@ -113,6 +157,8 @@ def steps(
         raise InputError(f"--method must be one of {', '.join(clustering_names())}; got {method}")
     num_steps, vocabulary = levels.num_steps, levels.read_labels()
     lines = recipe.read_lines(levels, method)
+    if namer.namer is not None:
+        namer.load(namer.namer)  # reports mistakes before hours of video are read
     uses_edits = num_steps is None and method == "contiguous" and lines is None
     run = find_inputs(videos, options, "steps", join)
     for name, source in run:
@@ -120,7 +166,7 @@ def steps(
             video = run.read(source)
             announce_edits(video, "" if uses_edits else "-k, --method and --in-order cut the video again")
             if lines is None:
-                hierarchy = video.steps(num_steps, method=method, labels=vocabulary)
+                hierarchy = namer.name_steps(video, video.steps(num_steps, method=method, labels=vocabulary))
             else:
                 hierarchy = video.follow(lines, is_optional=recipe.optional)
                 log_left_out(lines, hierarchy)

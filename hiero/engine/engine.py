@@ -21,7 +21,13 @@ from hiero.engine.evidence import open_sight
 from hiero.engine.joined import FileRows, join_rows
 from hiero.engine.video import Video
 from hiero.errors import InputError
-from hiero.features.files import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
+from hiero.features.files import (
+    FEATURE_SUFFIXES,
+    MAX_FEATURE_BYTES,
+    check_sidecar,
+    read_feature_array,
+    read_sidecar,
+)
 from hiero.features.video_features import VideoFeatures
 from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
 from hiero.media.addresses import display_addresses
@@ -30,7 +36,7 @@ from hiero.networks.joint_text import joint_key
 from hiero.networks.registry import fetch_weights, find_backbone
 from hiero.storage import weights
 from hiero.storage.cache import cache_folder, content_key, read_cached, store_cached
-from hiero.storage.files import load_arrays, save_arrays
+from hiero.storage.files import check_fits, load_arrays, save_arrays
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 from hiero.vectors import unit_vectors
 
@@ -185,6 +191,8 @@ class Engine(Embedder):
                 file.fetch_companions()
             else:
                 file.fetch(progress)
+            if file.path.suffix.lower() in FEATURE_SUFFIXES:  # before hours are spent on its hash
+                check_fits(file.path.stat().st_size, f"{file.path}: its content", MAX_FEATURE_BYTES)
 
     def _is_cached(self, file: SourceFile, stream: int) -> bool:
         """Whether the features of a remote video are cached, so that it need not be downloaded."""

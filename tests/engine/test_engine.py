@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -238,6 +239,14 @@ def test_bad_input(home, tmp_path):
         engine.read(save(tmp_path / "v.mp4", scores()), clock=hiero.Clock(1.0, 1.0))
     with pytest.raises(InputError, match="hiero models"):
         load("nowhere")
+
+
+def test_a_feature_file_larger_than_memory_is_refused_before_it_is_hashed(home, tmp_path):
+    path = tmp_path / "huge.npy"
+    path.touch()
+    os.truncate(path, 2**40)  # a hole: it takes no space on the disk
+    with pytest.raises(InputError, match=r"huge\.npy"):
+        hiero.load("raw").read(path)
 
 
 def test_raw_features_have_steps_but_no_words(home, features):
