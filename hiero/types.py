@@ -37,10 +37,7 @@ VERSION = 2  # of the JSON documents; documents of version 1 are read too
 Origin = Literal["model", "person", "imported"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 RestsOn = Literal["speech", "pictures", "both", "name"]
-STEP_COLUMNS = (
-    *("level", "id", "start_s", "end_s", "thread", "label", "probability", "parent", "background", "origin"),
-    "score",  # the name of `probability` in version 1
-)
+STEP_COLUMNS = ("level", "id", "start_s", "end_s", "thread", "label", "probability", "parent", "background", "origin")
 
 
 @dataclass(frozen=True)
@@ -274,7 +271,6 @@ class Step:
             "thread": self.thread,
             "label": self.label,
             "probability": probability,
-            "score": probability,
             "parent": self.parent,
             "children": list(self.children),
             "background": self.background,
@@ -702,10 +698,9 @@ class Match:
     quote: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        probability = round(self.probability, 4)
         times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
         evidence = {} if self.rests_on is None else {"rests_on": self.rests_on, "quote": self.quote}
-        return {**times, "probability": probability, "score": probability, **evidence}
+        return {**times, "probability": round(self.probability, 4), **evidence}
 
 
 # Less probable answers are hidden: "probably not in this video". Chosen with benchmarks.calibration.

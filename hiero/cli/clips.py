@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.ask import rank_across_videos, split_queries
+from hiero.cli.ask import split_queries
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.inputs import Run, find_inputs
 from hiero.cli.options import Flag, Join, LevelOptions, NumResults, Out, VideoOptions, announce_edits, check_at_least
@@ -158,6 +158,15 @@ def write_reel(
     for position_s, (query, name, match) in zip(written.starts_s, moments, strict=True):
         log(f"{format_time(position_s):>7}  {query}  ({name} {format_time(match.start_s)})")
     log(f"{out}: {format_count(len(moments), 'moment')}, {format_time(written.duration_s)}")
+
+
+def rank_across_videos(answers: Mapping[str, Sequence[Answer]], num: int) -> dict[str, list[tuple[str, Match]]]:
+    """The best matches of each query in all videos. Scores are probabilities, so they are comparable."""
+    best: dict[str, list[tuple[str, Match]]] = {}
+    for name, video_answers in answers.items():
+        for answer in video_answers:
+            best.setdefault(answer.query, []).extend((name, match) for match in answer.matches)
+    return {query: sorted(matches, key=lambda pair: -pair[1].probability)[:num] for query, matches in best.items()}
 
 
 def choose_moments(answers: Mapping[str, Sequence[Answer]], num: int) -> list[tuple[str, str, Match]]:

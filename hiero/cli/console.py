@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import hiero
-from hiero.formatting import format_percent, format_time, printable
-from hiero.types import Match, ProgressCallback, ProgressEvent, Step, VideoFile, locate_moment
+from hiero.formatting import format_time, printable
+from hiero.types import ProgressCallback, ProgressEvent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,39 +75,6 @@ def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     return table
-
-
-def print_moments(columns: Sequence[str], rows: Sequence[Cells], title: str | None = None) -> None:
-    """Print a table with one row of cells by column for each moment. Columns that no row has are left out.
-
-    `style` of a row applies to all its cells.
-    """
-    shown = [column for column in columns if any(column in row for row in rows)]
-    table = plain_table(*shown, right=("from", "to", "thread", "probability"))
-    for row in rows:
-        table.add_row(*(row.get(column, "") for column in shown), style=str(row.get("style", "")))
-    results_console(title).print(table)
-
-
-def moment_cells(moment: hiero.Hit | Match | Step, files: Sequence[VideoFile]) -> Cells:
-    """The times and the probability of a moment, and if the video consists of several files, the place in its file."""
-    cells: Cells = {"from": format_time(moment.start_s), "to": format_time(moment.end_s)}
-    if moment.probability is not None:
-        cells["probability"] = format_percent(moment.probability)
-    if len(files) > 1:
-        file, start_s = locate_moment(files, moment)
-        cells["in file"] = f"{Path(file.path).name} {format_time(start_s)}"
-    return cells
-
-
-def speech_cells(found: hiero.Hit | Match, title: str) -> Cells:
-    """What a moment was found by, and in the column `title` the matching words; empty without a transcript."""
-    from rich.text import Text
-
-    if found.rests_on is None:
-        return {}
-    quote = "" if found.quote is None else f"“{printable(found.quote)}”"
-    return {"by": Text(found.rests_on, style="cyan"), title: Text(quote, style="dim")}
 
 
 @contextmanager

@@ -17,17 +17,14 @@ from cyclopts import App, Parameter
 
 import hiero
 from hiero.cli.console import (
-    Cells,
     echo,
     log,
-    moment_cells,
     plain_table,
     print_json,
-    print_moments,
     progress_bar,
     results_console,
-    speech_cells,
 )
+from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.options import (
     OPTIONS,
     CorpusAddress,
@@ -44,7 +41,7 @@ from hiero.cli.options import (
 )
 from hiero.errors import BusyError, InputError
 from hiero.formatting import format_count, format_time
-from hiero.types import ANSWER_THRESHOLD, VERSION, VideoFile, file_fields
+from hiero.types import VERSION
 
 if TYPE_CHECKING:
     from hiero.corpus.indexing import IndexResult
@@ -237,25 +234,22 @@ def search(
     opened = hiero.Corpus(corpus)
     names = [opened.find(name).video for name in search_options.video or []]
     num, level, exact = search_options.num, search_options.level, search_options.exact
-    document: dict[str, Any] = {"version": VERSION, "corpus": corpus}
+    shown: dict[str, Any] = {"version": VERSION, "corpus": corpus}
     if like is not None:
         step, hits = opened.like(*parse_moment(like), num=num, level=level, videos=names, exact=exact)
-        document["like"] = step.to_dict()
+        shown["like"] = step.to_dict()
     else:
         if not opened.num_videos:
             raise InputError(f"{corpus}: is empty; add videos: hiero index VIDEO… --to {corpus}")
         engine = _corpus_engine(opened, options)
         hits = opened.search_text(engine, str(query), num, videos=names, level=level, exact=exact)
-        document["query"] = query
-    files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items() if record.files}
-    probable = [hit for hit in hits if hit.probability >= ANSWER_THRESHOLD]
+    files = {name: record.files for name, record in opened.lookup({hit.video for hit in hits}).items()}
+    moments = [Moment(hit.video, hit, files.get(hit.video, ()), hit.title) for hit in hits]
+    found = Found(query or f"like {like}", max((hit.probability for hit in hits), default=0.0), moments)
     if json_:
-        rows = [{**hit.to_dict(), **file_fields(files.get(hit.video, ()), hit)} for hit in hits]
-        print_json({**document, "present": bool(probable), "hits": rows})
-        return
-    if not probable:
-        echo("probably not in these videos" if search_options.all_ else "probably not in these videos (see --all)")
-    _print_hits(hits if search_options.all_ else probable, files)
+        print_json({**shown, "queries": [found.to_dict()]})
+    else:
+        print_found([found], "these videos", names_videos=True, show_all=search_options.all_)
 
 
 def _corpus_engine(corpus: hiero.Corpus, options: VideoOptions) -> hiero.Engine:
@@ -338,16 +332,3 @@ def check(corpus: CorpusAddress, /) -> None:
     echo(f"{corpus}: {_size(opened)}, {format_count(len(problems), 'problem')}")
     if problems:
         sys.exit(1)
-
-
-def _print_hits(hits: list[hiero.Hit], files: Mapping[str, Sequence[VideoFile]]) -> None:
-    """Print a table for each video, best first; `files` are those of videos that consist of several."""
-    columns = ["from", "to", "probability", "step", "in file"]
-    columns += ["by"] if any(hit.rests_on is not None for hit in hits) else []
-    columns += ["speech"] if any(hit.quote is not None for hit in hits) else []
-    by_video: dict[str, list[Cells]] = {}
-    for hit in hits:
-        cells = {**moment_cells(hit, files.get(hit.video, ())), "step": hit.title}
-        by_video.setdefault(hit.video, []).append({**cells, "by": "", "speech": "", **speech_cells(hit, "speech")})
-    for video, rows in by_video.items():
-        print_moments(columns, rows, video)

@@ -86,15 +86,20 @@ class Run:
         """The output folder of a video; each of several videos gets a subfolder."""
         return folder if self.is_single else folder / name
 
-    def finish(self, as_json: bool = False, **more: Any) -> None:
+    def finish(self, as_json: bool = False) -> None:
         """Print JSON documents, summarise a run over several videos, and exit with code 1 if one failed."""
         if as_json and self.is_single:
             print_json(next(iter(self.done.values())))
         elif as_json:
-            print_json({"version": VERSION, "videos": [self._describe(name) for name in self.sources], **more})
+            print_json({"version": VERSION, "videos": [self._describe(name) for name in self.sources]})
         if not self.is_single:
             log(f"{len(self.done)} of {len(self.sources)} videos done, {len(self.failed)} failed")
         exit_if_failed(self.failed)
+
+    def failures(self) -> dict[str, list[dict[str, str]]]:
+        """The videos that could not be read, for a document; empty if there are none."""
+        failed = [{"video": self.sources[name].name, "error": error} for name, error in self.failed.items()]
+        return {"failed": failed} if failed else {}
 
     def _describe(self, name: str) -> dict[str, Any]:
         """The document of a video, or why there is none."""

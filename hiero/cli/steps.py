@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import hiero
-from hiero.cli.console import Cells, log, moment_cells, print_moments, reading_bars, results_console
+from hiero.cli.console import log, reading_bars, results_console
 from hiero.cli.inputs import find_inputs
+from hiero.cli.moments import Cells, moment_cells, print_moments
 from hiero.cli.options import (
     Join,
     Json,

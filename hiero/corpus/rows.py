@@ -128,8 +128,7 @@ class Hit:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `hiero search`. Without speech, `rests_on` and `quote` are left out."""
         times = {"start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
-        probability = round(self.probability, 4)
-        document = {**asdict(self), **times, "probability": probability, "score": probability}
+        document = {**asdict(self), **times, "probability": round(self.probability, 4)}
         if self.rests_on is None:
             del document["rests_on"], document["quote"]
         return document

@@ -10,13 +10,13 @@ import pytest
 
 from hiero.cli import main
 from hiero.cli.console import log, print_json, results_console
-from hiero.cli.corpus import _print_hits
+from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.steps import print_steps
 from hiero.corpus.rows import Hit
 from hiero.formats.hiero_json import write_edits
 from hiero.storage.cache import content_key
 from hiero.storage.files import home
-from hiero.types import Answer, Hierarchy, Match, Step
+from hiero.types import Hierarchy, Match, Step
 from tests.optional import weights_or_skip
 
 NAME = "rinse the blue cup"
@@ -56,8 +56,8 @@ def test_ask_uses_corrections(kitchen, run):
     _, out, err = run("ask", kitchen, NAME, "--json", "-n", "1")
     assert "using 2 corrections" in err
     (answer,) = json.loads(out)["queries"]
-    assert (answer["present"], answer["rests_on"]) == (True, "name")
-    assert answer["matches"][0]["start_s"] == 40.0
+    (match,) = answer["matches"]
+    assert (answer["present"], match["rests_on"], match["start_s"]) == (True, "name", 40.0)
     _, out, _ = run("ask", kitchen, NAME, "--no-edits", "--json")
     assert "rests_on" not in out
 
@@ -77,30 +77,26 @@ def test_a_repeated_query_is_answered_once(kitchen, run):
 
 
 @pytest.fixture
-def answers(monkeypatch):
-    """`ask` finds one query and not the other."""
-    given = [Answer("cup", 0.65, (Match(3.0, 9.0, 0.65),)), Answer("plane", 0.08, (Match(20.0, 30.0, 0.08),))]
-    monkeypatch.setattr("hiero.engine.video.Video.ask", lambda *_, **__: given)
+def found():
+    """One query that was found, and one that was not."""
+    cup = [Moment("kitchen", Match(3.0, 9.0, 0.65)), Moment("sink", Match(4.0, 8.0, 0.03))]
+    return [Found("cup", 0.65, cup), Found("plane", 0.08, [Moment("sink", Match(20.0, 30.0, 0.08))])]
 
 
-def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(kitchen, run, answers):
-    _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits")
-    lines = out.splitlines()
-    assert lines[0] == "cup"
-    assert lines[1].split() == ["from", "to", "probability"]
-    assert lines[2].split() == ["0:03", "0:09", "65", "%"]
-    assert lines[3:] == ["plane   probably not in this video; closest: 0:20–0:30, 8 %"]
-    _, out, _ = run("ask", kitchen, "cup", "plane", "--no-edits", "--all")
-    assert out.splitlines()[-1].split() == ["0:20", "0:30", "8", "%"]
+def test_of_what_is_not_there_only_the_closest_moment_is_named(found, capsys):
+    print_found(found, "this video", names_videos=False, show_all=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == [["cup"], ["from", "to", "probability"], ["0:03", "0:09", "65", "%"]]
+    assert lines[3][0] == "plane"
+    assert lines[3][-3:] == ["0:20–0:30,", "8", "%"]
+    assert len(lines) == 4
 
 
-def test_ask_of_several_videos(kitchen, run, answers, tmp_path):
-    np.save(tmp_path / "other.npy", np.random.default_rng(4).normal(size=(120, 400)).astype(np.float32))
-    _, out, _ = run("ask", "--video", kitchen, "--video", tmp_path / "other.npy", "cup", "plane", "--no-edits")
-    best = out[out.index("best of all videos: cup") :]
-    assert best.splitlines()[1].split() == ["from", "to", "probability", "video"]
-    assert "best of all videos: plane   probably not in these videos" in best
-    assert "0:20  0:30" not in out
+def test_all_moments_of_several_videos_have_their_names(found, capsys):
+    print_found(found, "these videos", names_videos=True, show_all=True)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1] == ["video", "from", "to", "probability"]
+    assert [line[0] for line in lines if line[-1] == "%"] == ["kitchen", "sink", "sink"]
 
 
 def test_nothing_printed_controls_the_terminal(capsys):
@@ -128,11 +124,14 @@ def test_columns_without_content_are_left_out(capsys):
     step = Step("step-1", 0.0, 9.0, thread=7, label="rinse", origin="person")
     hit = Hit("a", 0, "step-1", 0.0, 9.0, 0, "rinse", 0.9, rests_on="name")
     print_steps(Hierarchy("a.mp4", "model", 9.0, ((step,),)))
-    _print_hits([hit], {})
+    print_found(
+        [Found("rinse", 0.9, [Moment("a", hit, step="rinse")])], "this video", names_videos=False, show_all=False
+    )
     print_steps(Hierarchy("a.mp4", "model", 9.0, ((replace(step, probability=0.8),),)))
-    _print_hits([replace(hit, rests_on="speech", quote="rinse it")], {})
+    spoken = Moment("a", replace(hit, rests_on="speech", quote="rinse it"), step="rinse")
+    print_found([Found("rinse", 0.9, [spoken])], "this video", names_videos=False, show_all=False)
     printed = capsys.readouterr().out
     assert ", 1 step\n" in printed
     tables = [line.split()[2:] for line in printed.splitlines() if line.startswith("from")]
     assert tables[:2] == [["step"], ["probability", "step", "by"]]
-    assert [table[-1] for table in tables[2:]] == ["probability", "speech"]
+    assert [table[-1] for table in tables[2:]] == ["probability", "words"]

@@ -120,8 +120,8 @@ def test_search_says_what_is_probably_missing(corpus, videos, engine, capsys):
     assert "rinse the cup" not in run(capsys, "search", corpus.uri, "repair a bicycle", "--all")
     for text, is_present in (("repair a bicycle", False), ("rinse the cup", True)):
         document = json.loads(run(capsys, "search", corpus.uri, text, "--json"))
-        assert document["present"] is is_present
-    assert document["hits"][0]["rests_on"] == "name"
+        assert document["queries"][0]["present"] is is_present
+    assert document["queries"][0]["matches"][0]["rests_on"] == "name"
 
 
 def test_index_announces_corrections(corpus, videos, capsys):
@@ -138,8 +138,8 @@ def test_index_announces_corrections(corpus, videos, capsys):
 
 
 def test_the_same_step_elsewhere_may_not_exist(corpus, capsys):
-    assert "%" not in run(capsys, "search", corpus.uri, "--like", "a@0:10")
-    assert "%" in run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
+    assert "closest" in run(capsys, "search", corpus.uri, "--like", "a@0:10")
+    assert "closest" not in run(capsys, "search", corpus.uri, "--like", "a@0:10", "--all")
 
 
 def test_a_failed_first_video_decides_nothing(videos, engine, monkeypatch):

@@ -133,8 +133,8 @@ def test_as_typed(corpus, capsys, tmp_path):
         return capsys.readouterr().out
 
     document = json.loads(run("search", corpus.uri, "grandmother's recipe", "-n", "2", "--json"))
-    check_schema(document, "search")
-    hit, _ = document["hits"]
+    check_schema(document, "ask")
+    hit, _ = document["queries"][0]["matches"]
     assert (hit["rests_on"], hit["quote"]) == ("speech", "My grandmother gave me this recipe.")
     table = run("search", corpus.uri, "grandmother's recipe", "-n", "1")
     assert "speech" in table

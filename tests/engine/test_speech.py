@@ -151,7 +151,7 @@ def test_the_commands(film, tmp_path, capsys):
     out, err = run(capsys, "ask", path, "cut the onion", "--json")
     assert f"transcript: {beside} (5 utterances)" in err
     (row,) = json.loads(out)["queries"]
-    assert (row["rests_on"], row["matches"][0]["quote"]) == ("speech", UTTERANCES[4].text)
+    assert (row["matches"][0]["rests_on"], row["matches"][0]["quote"]) == ("speech", UTTERANCES[4].text)
     out, _ = run(capsys, "ask", path, "cut the onion", "-n", "1")
     assert "speech" in out
     assert "onion" in out.splitlines()[2]

@@ -69,7 +69,7 @@ def damage_json(document: Any, rng: random.Random) -> Any:
         elif kind == "text":
             part[key] = rng.choice(ODD_TEXTS)
         elif kind == "number":
-            part[key] = rng.choice((*ODD_NUMBERS, value * rng.choice((-1, 0.5, 1.001, 2)))) if _is_number(value) else 7
+            part[key] = rng.choice((*ODD_NUMBERS, _scale(value, rng))) if _is_number(value) else 7
         else:
             part[key] = rng.choice(([], {}, [value], {"x": value}, str(value), None, False))
     return document
@@ -85,6 +85,11 @@ def _find_places(value: Any) -> Iterator[tuple[Any, Any]]:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield value, key
             yield from _find_places(item)
+
+
+def _scale(value: float, rng: random.Random) -> float:
+    factor = rng.choice((-1, 0.5, 1.001, 2))
+    return value * factor if abs(value) < 1e300 else -value  # a whole number may be too large for a float
 
 
 def damage_document(document: Any, rng: random.Random) -> bytes:

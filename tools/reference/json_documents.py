@@ -11,7 +11,7 @@ from hiero.storage.files import ASSETS
 from tools.reference.markdown import wrap
 
 SCHEMAS = ASSETS / "schemas"
-NAMES = ("steps", "ask", "videos", "search", "annotations", "report", "eval", "extract", "features", "store")
+NAMES = ("steps", "ask", "videos", "annotations", "report", "eval", "extract", "features", "store")
 WIDTH = 110
 NO_BREAK = "\N{NO-BREAK SPACE}"
 HEAD = """\

@@ -48,7 +48,7 @@ type Facets = Record<string, { value: string; num: number }[]>;
 interface Word { text: string; probability: number }
 interface Named { label?: string | null; probability?: number | null; words?: Word[] }
 interface Step extends Span {
-  id: string; thread: number; label: string | null; probability: number | null; score?: number | null;
+  id: string; thread: number; label: string | null; probability: number | null;
   parent: string | null; children: string[]; background?: boolean; origin: "model" | "person" | "imported"; words?: Word[];
 }
 interface Hierarchy { duration_s: number; levels: { steps: Step[] }[]; max_steps?: number }

@@ -22,7 +22,7 @@ function find(hierarchy, id) {
 export function rename(hierarchy, id, label) {
   const edited = structuredClone(hierarchy), { step: renamed } = find(edited, id);
   for (const step of edited.levels.flatMap(({ steps }) => steps)) {
-    if (haveSameSpan(step, renamed)) Object.assign(step, { label: label || null, probability: null, score: null, origin: "person" });
+    if (haveSameSpan(step, renamed)) Object.assign(step, { label: label || null, probability: null, origin: "person" });
   }
   return edited;
 }
