@@ -12,7 +12,16 @@ import hiero
 from hiero.cli.ask import split_queries
 from hiero.cli.console import log, progress_bar, reading_bars
 from hiero.cli.inputs import Run, find_inputs
-from hiero.cli.options import Flag, Join, LevelOptions, NumResults, Out, VideoOptions, announce_edits, check_at_least
+from hiero.cli.options import (
+    Flag,
+    Join,
+    LevelOptions,
+    NumResults,
+    OptionalOut,
+    VideoOptions,
+    announce_edits,
+    check_at_least,
+)
 from hiero.errors import InputError
 from hiero.formatting import format_count, format_time
 from hiero.storage.files import real_path
@@ -33,6 +42,9 @@ class ClipOptions:
     """Number of moments for each query."""
     copy: Flag = False
     """Cut without encoding. This is faster and lossless, but each clip starts at a keyframe at or before its start."""
+    chapters: Flag = False
+    """Write each video once more with its steps as chapters, without encoding. By default the new file is called
+    kitchen.chapters.mp4; its steps are of the middle level."""
 
     def check_level(self, num_levels: int) -> None:
         if self.level is not None and self.level >= num_levels:
@@ -43,7 +55,7 @@ def clips(
     source: str,
     /,
     *queries: str,
-    out: Out,
+    out: OptionalOut = None,
     levels: LevelOptions = LevelOptions(),
     clip_options: ClipOptions = ClipOptions(),
     join: Join = None,
@@ -58,6 +70,7 @@ def clips(
     * `hiero clips kitchen.mp4 -o clips/`
     * `hiero clips kitchen.mp4 -o clips/ --level 0 --copy`
     * `hiero clips kitchen.mp4 "cut the onion" "wash the dishes" -o best.mp4`
+    * `hiero clips kitchen.mp4 --chapters`
 
     Parameters
     ----------
@@ -66,12 +79,17 @@ def clips(
     queries
         Descriptions of the moments that are joined.
     out
-        Folder for the clips of the steps, or the file for the moments.
+        Folder for the clips of the steps or the videos with chapters, or the file for the moments.
     """
     check_at_least("-n", clip_options.num)
     check_at_least("--level", clip_options.level, 0)
     paths, texts = split_queries([source, *queries], [])
     run = find_inputs(paths, options, "read", join)
+    if clip_options.chapters and (texts or clip_options.copy):
+        raise InputError("--chapters copies whole videos; leave out the queries and --copy")
+    if out is None and not clip_options.chapters:
+        raise InputError("name where the clips go: -o clips/ for those of the steps, -o best.mp4 for moments")
+    out = out or Path()
     _check_output(out, run.paths, is_file=bool(texts))
     if not texts:
         num_steps, labels = levels.num_steps, levels.read_labels()
@@ -83,7 +101,10 @@ def clips(
                 announce_edits(video, "" if num_steps is None else "-k cuts the video again")
                 hierarchy = video.steps(num_steps, labels=labels)
                 _fetch(run, [name])
-                write_clips(video, hierarchy, run.folder_of(name, out), clip_options, options.stream)
+                if clip_options.chapters:
+                    write_chapters(video, hierarchy, run.folder_of(name, out), clip_options, options.stream)
+                else:
+                    write_clips(video, hierarchy, run.folder_of(name, out), clip_options, options.stream)
                 run.done[name] = {}
         run.finish()
         return
@@ -137,6 +158,24 @@ def write_clips(video: hiero.Video, hierarchy: Hierarchy, folder: Path, options:
     if result.removed:
         parts.append(f"{format_count(len(result.removed), 'clip')} of other steps removed")
     log(f"{folder}: {', '.join(parts)}")
+
+
+def write_chapters(
+    video: hiero.Video, hierarchy: Hierarchy, folder: Path, options: ClipOptions, stream: int = 0
+) -> None:
+    """Write a video once more with the steps of a level as chapters."""
+    from hiero.media.cutting import CONTAINERS, Chapter, write_clip
+    from hiero.media.splitting import OTHER_SUFFIX, file_spans
+
+    options.check_level(len(hierarchy.levels))
+    level = hierarchy.levels[len(hierarchy.levels) // 2 if options.level is None else options.level]
+    chapters = [Chapter(step.start_s, step.end_s, hierarchy.shown_titles[step.id]) for step in level]
+    suffix = video.path.suffix.lower()
+    file = folder / f"{Path(hierarchy.video).stem}.chapters{suffix if suffix in CONTAINERS else OTHER_SUFFIX}"
+    spans = file_spans(video.files, 0.0, video.duration_s, stream)
+    with progress_bar("copy", len(spans)) as advance:
+        write_clip(file, spans, chapters=chapters, copy=True, progress=advance)
+    log(f"{file}: {format_count(len(chapters), 'chapter')}")
 
 
 def write_reel(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from hiero.formatting import format_time, printable
 from hiero.types import ProgressCallback, ProgressEvent
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-Cells: TypeAlias = "dict[str, str | Text]"  # cells of a row by column
+ESTIMATE_AFTER_S = 10.0  # of reading
+LONG_S = 60.0  # a run that takes longer is announced
 
 
 def log(line: str) -> None:
@@ -148,10 +151,16 @@ class ReadingBars:
     `on_update` gets the number of files that are read, with the share of each unfinished one.
     """
 
-    def __init__(self, bars: Progress, on_update: Callable[[float], None] = lambda _: None) -> None:
-        self._bars, self._on_update = bars, on_update
+    def __init__(
+        self,
+        bars: Progress,
+        on_update: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bars, self._on_update, self._clock = bars, on_update, clock
         self._tasks: dict[tuple[str, str], Any] = {}
         self._shares: dict[str, float] = {}
+        self._begun: dict[str, tuple[float, float]] = {}  # when reading a file began, and where
 
     def __call__(self, event: ProgressEvent) -> None:
         if event.stage == "message":
@@ -165,10 +174,22 @@ class ReadingBars:
             self._bars.start()
             self._tasks[key] = self._bars.add_task(printable(event.name), total=event.total, status="")
         if event.stage == "read":
+            self._announce_length(event)
             self._shares[event.name] = min(1.0, event.done / event.total) if event.total else 0.0
             self._on_update(sum(self._shares.values()))
         elif event.total and event.done >= event.total:
             self.remove(event.name, "download")
+
+    def _announce_length(self, event: ProgressEvent) -> None:
+        """Say once how long a file will take, also where no bar is drawn, as soon as its speed is known."""
+        now_s = self._clock()
+        begun_at_s, begin = self._begun.setdefault(event.name, (now_s, event.done))
+        passed_s = now_s - begun_at_s
+        if event.total and event.done > begin and passed_s >= ESTIMATE_AFTER_S:
+            left_s = passed_s * (event.total - event.done) / (event.done - begin)
+            self._begun[event.name] = math.inf, 0.0
+            if left_s >= LONG_S:
+                log(f"{event.name}: {format_time(left_s)} left at {(event.done - begin) / passed_s:.1f} × real time")
 
     def remove(self, name: str | None = None, stage: str | None = None) -> None:
         """Remove the bars of a file, or all of them."""

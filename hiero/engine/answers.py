@@ -11,14 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.steps.grounding import distinct_spans, span_sums
+from hiero.steps.grounding import distinct_spans
 from hiero.steps.recipes import align_in_order, log_lift
-from hiero.steps.similarity import softmax
 from hiero.types import Answer, Clock, Match, RestsOn, Step
 from hiero.vectors import unit_vectors
 
-MAX_ANSWER_SHARE = 0.8  # of the video; see `is_short_enough`
-MIN_INSIDE_SHARE = 0.5
+MAX_ANSWER_SHARE = 0.8  # of the video
 MIN_EVIDENCE_SHARE = 0.25  # smallest share of the evidence that is mentioned
 
 
@@ -87,7 +85,6 @@ def find_answers(
         placed: The only match of each query as a span of nodes, such as `place_in_order` finds.
     """
     spans = np.unique(np.concatenate([each.spans for each in compared]), axis=0)
-    similarities = [pair for each in compared for pair in each.similarities]
     if placed:
         spans = np.concatenate([spans, np.array(placed)])
     probability = at_moment = np.zeros((len(queries), len(spans)))
@@ -96,9 +93,8 @@ def find_answers(
     for ranked, local in by_evidence:
         probability, at_moment = join_evidence(probability, ranked), join_evidence(at_moment, local)
     present = probability.max(1)
-    inside = np.mean([softmax(similarity / temperature) for similarity, temperature in similarities], axis=0)
     is_answer = np.any([each.certain(spans) for each in compared], axis=0)
-    probability = np.where(is_short_enough(inside, spans, probability) | is_answer, probability, 0.0)
+    probability = np.where(is_short_enough(spans, timeline.num_nodes) | is_answer, probability, 0.0)
     answers = []
     for i, query in enumerate(queries):
         chosen = [len(spans) - len(queries) + i]
@@ -145,14 +141,7 @@ def strongest_evidence(seen: float, spoken: float) -> RestsOn:
     return "pictures" if speech_share < MIN_EVIDENCE_SHARE else "both"
 
 
-def is_short_enough(inside: np.ndarray, spans: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Whether each span may answer each query, (Q, N), given the probability of each node, (Q, T).
-
-    A span that covers nearly all of the video is no answer if a shorter one is more probable or holds
-    half of what it holds.
-    """
-    is_long = spans[:, 1] - spans[:, 0] > MAX_ANSWER_SHARE * inside.shape[1]
-    sums = span_sums(inside, spans)
-    shorter = np.where(is_long, 0.0, sums).max(1, keepdims=True)
-    is_best = probability > np.where(is_long, 0.0, probability).max(1, keepdims=True)
-    return np.asarray(~is_long | (is_best & (shorter < MIN_INSIDE_SHARE * sums)))
+def is_short_enough(spans: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Whether each span may be an answer, (N,): one that covers nearly all of the video says nothing about when."""
+    lengths = spans[:, 1] - spans[:, 0]
+    return np.asarray(lengths <= max(MAX_ANSWER_SHARE * num_nodes, lengths.min()))

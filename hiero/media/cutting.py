@@ -57,6 +57,20 @@ class FileSpan:
 
 
 @dataclass(frozen=True)
+class Chapter:
+    """A named part of a clip, in seconds."""
+
+    start_s: float
+    end_s: float
+    title: str
+
+    def to_ffmpeg(self, number: int) -> dict[str, Any]:
+        """The description that PyAV takes, in milliseconds."""
+        times = {"start": round(1000 * self.start_s), "end": round(1000 * self.end_s)}
+        return {"id": number, **times, "time_base": Fraction(1, 1000), "metadata": {"title": self.title}}
+
+
+@dataclass(frozen=True)
 class WrittenClip:
     """Length of a clip, its number of frames, and where each span starts in it."""
 
@@ -70,10 +84,11 @@ def write_clip(
     spans: Sequence[FileSpan],
     *,
     title: str = "",
+    chapters: Sequence[Chapter] = (),
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
-    """Join spans of videos in one file.
+    """Join spans of videos in one file, with chapters that players show.
 
     They are encoded at the size of the first one; rotation, tags and variable frame rates are kept.
     With `copy`, packets are copied instead: each span starts at the keyframe at or before its start.
@@ -86,6 +101,7 @@ def write_clip(
             with av.open(str(temporary.absolute()), "w", format=container, container_options=options) as out:
                 writer = _Copier(out) if copy else _Encoder(out, spans)
                 _copy_tags(spans[0].path, out, title)
+                out.set_chapters([chapter.to_ffmpeg(number) for number, chapter in enumerate(chapters)])
                 for span in spans:
                     starts_s.append(writer.offset_s)
                     writer.add(span)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from hiero.cli import main
-from hiero.cli.console import log, print_json, results_console
+from hiero.cli.console import ReadingBars, log, print_json, results_console, transient_bars
 from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.steps import print_steps
 from hiero.corpus.rows import Hit
 from hiero.formats.hiero_json import write_edits
 from hiero.storage.cache import content_key
 from hiero.storage.files import home
-from hiero.types import Hierarchy, Match, Step
+from hiero.types import Hierarchy, Match, ProgressEvent, Step
 from tests.optional import weights_or_skip
 
 NAME = "rinse the blue cup"
@@ -97,6 +97,17 @@ def test_all_moments_of_several_videos_have_their_names(found, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == ["video", "from", "to", "probability"]
     assert [line[0] for line in lines if line[-1] == "%"] == ["kitchen", "sink", "sink"]
+
+
+def test_a_long_run_says_once_how_long_it_takes(capsys):
+    now = iter([0.0, 5.0, 12.0, 20.0])
+    with transient_bars() as bars:
+        report = ReadingBars(bars, clock=lambda: next(now))
+        for done_s in (0.0, 20.0, 60.0, 100.0):
+            report(ProgressEvent("read", "kitchen.mp4", done_s, 3660.0))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "kitchen.mp4" in line
+    assert "12:00" in line
 
 
 def test_nothing_printed_controls_the_terminal(capsys):

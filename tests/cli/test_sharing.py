@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jsonschema import ValidationError
 
-from hiero.cli.clips import ClipOptions, choose_moments, write_clips, write_reel
+from hiero.cli.clips import ClipOptions, choose_moments, write_chapters, write_clips, write_reel
 from hiero.errors import InputError
 from hiero.types import Answer, Hierarchy, Match, Step, VideoFile
 from tests.documentation import check_schema
@@ -107,6 +107,23 @@ def test_clips_of_steps_and_the_best_moments(tmp_path):
     absent = [Answer("fly", 0.05, (Match(0.0, 0.5, 0.05),))]
     with pytest.raises(InputError, match=r"none\.mp4"):
         write_reel(tmp_path / "none.mp4", {"film": absent}, {"film": video.files}, ClipOptions())
+
+
+def test_a_video_is_written_once_more_with_its_steps_as_chapters(tmp_path):
+    av = pytest.importorskip("av")
+    from tests.media.test_cutting import read_frames, write_film
+
+    film = write_film(tmp_path / "film.mp4", options={"g": "10", "preset": "ultrafast"}, audio="aac")
+    coarse = (Step("0.0", 0.0, 2.0, 0, label="all"),)
+    fine = (Step("1.0", 0.0, 0.8, 0, label="cut; = it"), Step("1.1", 0.8, 2.0, 1, label="wash"))
+    video = SimpleNamespace(files=(VideoFile(str(film), 0.0, 2.0),), path=film, duration_s=2.0)
+    write_chapters(video, Hierarchy(str(film), "raw", 2.0, (coarse, fine)), tmp_path / "out", ClipOptions())
+    copied = tmp_path / "out" / "film.chapters.mp4"
+    assert all((one[1] == other[1]).all() for one, other in zip(read_frames(film), read_frames(copied), strict=True))
+    with av.open(str(copied)) as container:
+        assert [float(row["end"] * row["time_base"]) for row in container.chapters()] == [0.8, 2.0]
+        assert [row["metadata"]["title"] for row in container.chapters()] == ["cut; = it", "wash"]
+        assert len(container.streams.audio) == 1
 
 
 def test_moments_of_a_reel():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hiero.engine import load
-from hiero.engine.answers import is_short_enough
 from hiero.errors import InputError
 from hiero.formats.hiero_json import delete_edits, edits_file, encode_edits, read_edits, write_edits
 from hiero.storage.cache import content_key
@@ -149,19 +148,6 @@ def test_a_folder_that_cannot_be_written_is_no_loss(kitchen, monkeypatch):
     with pytest.raises(PermissionError):
         write_edits(kitchen, None, corrected())
     assert json.loads(encode_edits(corrected(), key))["content"] == key
-
-
-def test_no_answer_is_the_whole_video_if_a_shorter_one_explains_it():
-    spans = np.array([[0, 100], [0, 90], [10, 30], [30, 100]])
-    inside = np.full((2, 100), 0.1)
-    inside[0, 15:20] = 9.0  # a peak
-    inside /= inside.sum(1, keepdims=True)
-    spans_of_all = np.array([[0, 100], [10, 30]])
-    probability = np.array([[0.9, 0.8, 0.7, 0.1]] * 2)
-    assert is_short_enough(inside, spans, probability)[0].tolist() == [False, False, True, True]
-    likely, unlikely = np.array([[0.9, 0.5]] * 2), np.array([[0.5, 0.9]] * 2)
-    assert is_short_enough(inside, spans_of_all, likely).tolist() == [[False, True], [True, True]]
-    assert is_short_enough(inside, spans_of_all, unlikely).tolist() == [[False, True], [False, True]]
 
 
 def test_answers_are_not_the_whole_video(engine, kitchen):
