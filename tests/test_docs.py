@@ -32,7 +32,7 @@ from tools.reference import PAGES as PAGES_OF_THE_REFERENCE
 SHELL_PAGES = [*PAGES, ROOT / "benchmarks" / "README.md", *sorted((ROOT / "hiero/assets").glob("*/README.md"))]
 # Programs that the documentation may use without a check of their arguments.
 PROGRAMS = {"apt-get", "cat", "cd", "cp", "curl", "docker", "ffmpeg", "git", "install", "ls", "mkdir", "pip", "podman"}
-PROGRAMS |= {"pre-commit", "rm", "source", "systemctl", "tee", "torchrun", "useradd"}
+PROGRAMS |= {"ollama", "pre-commit", "rm", "source", "systemctl", "tee", "torchrun", "useradd"}
 PERCENTAGE = re.compile(r"\d+(?= ?%)")
 OFFLINE = """
 import socket

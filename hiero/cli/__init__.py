@@ -1,6 +1,6 @@
 """The command line: one function per command, in groups.
 
-Heavy modules are imported inside the functions, so that `hiero --help` answers at once.
+A command's module is imported when it runs, so that `hiero --help` and each command start at once.
 """
 
 from __future__ import annotations
@@ -9,34 +9,12 @@ import io
 import os
 import re
 import sys
-from typing import Any
 
 from cyclopts import App, CycloptsPanel, Group, Parameter
 
 import hiero
-from hiero.cli import (
-    ask,
-    cache,
-    clips,
-    corpus,
-    corrections,
-    doctor,
-    evaluation,
-    extraction,
-    heads,
-    models,
-    procedure,
-    report,
-    reproduce,
-    serve,
-    steps,
-    training,
-)
-from hiero.cli.console import log
-from hiero.cli.inputs import path_exists
-from hiero.cli.options import OPTIONS
+from hiero.cli.console import OPTIONS, log, path_exists
 from hiero.errors import BusyError, InputError, hide_credentials
-from hiero.storage.cache import cache_limit
 
 app = App(
     name="hiero",
@@ -48,30 +26,44 @@ app = App(
     suppress_keyboard_interrupt=False,
     error_formatter=lambda error: CycloptsPanel(hide_credentials(str(error))),
 )
-GROUPS: dict[str, tuple[Any, ...]] = {
-    "Videos": (steps.steps, ask.ask, clips.clips, procedure.procedure, corrections.import_steps),
-    "Collections": (corpus.index, corpus.search, corpus.app, report.report),
-    "Models": (
-        corrections.adapt,
-        training.train,
-        training.pack,
-        training.embed,
-        models.app,
-        heads.app,
-        extraction.extract,
-        cache.app,
-    ),
-    "Benchmarks": (evaluation.app, reproduce.reproduce),
-    "Server": (serve.app, doctor.doctor),
+# The commands of each group: their names, where they are defined below hiero.cli, and what they do.
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Videos": {
+        "steps": ("steps:steps", "Find the steps of videos: a hierarchy from coarse to fine, with names."),
+        "ask": ("ask:ask", "Find moments by text, in one or several videos."),
+        "clips": ("clips:clips", "Cut videos into clips of their steps, join the best moments, or add chapters."),
+        "procedure": ("procedure:procedure", "Find the steps that several videos of one task share."),
+        "import-steps": ("corrections:import_steps", "Import steps that were corrected or created in another tool."),
+    },
+    "Collections": {
+        "index": ("corpus:index", "Add videos to a corpus, so that they can be searched together."),
+        "search": ("corpus:search", "Find steps in all videos of a corpus, by text or by similarity."),
+        "corpus": ("corpus:app", "List, remove and check the videos of a corpus."),
+        "report": ("report:report", "Compare many videos on one page: shared activities and their times."),
+    },
+    "Models": {
+        "adapt": ("corrections:adapt", "Learn from corrected steps: the new model names them in other videos."),
+        "train": ("training:train", "Train a model from features and narrations."),
+        "pack": ("training:pack", "Pack a folder of feature files into a store for training."),
+        "embed": ("training:embed", "Enrich backbone features with a model."),
+        "models": ("models:app", "List, download and import models and backbones."),
+        "head": ("heads:app", "Train and score VSLNet, ActionFormer and linear probes."),
+        "extract": ("extraction:extract", "Extract features of videos with a backbone, one file per video."),
+        "cache": ("cache:app", "Show what the cache holds, and clear it."),
+    },
+    "Benchmarks": {
+        "eval": ("evaluation:app", "Score a model on your own videos or on benchmarks of the paper."),
+        "reproduce": ("reproduce:reproduce", "Compute the tables of the paper beside the published numbers."),
+    },
+    "Server": {
+        "serve": ("serve:app", "Start a web page to browse videos by their steps and to search them."),
+        "doctor": ("doctor:doctor", "Show versions, weights, decoders and GPU of this machine."),
+    },
 }
-for group_number, (title, commands) in enumerate(GROUPS.items()):
+for group_number, (title, commands) in enumerate(COMMANDS.items()):
     group = Group(title, sort_key=group_number)
-    for number, command in enumerate(commands):
-        if isinstance(command, App):
-            command.group, command.sort_key = (group,), number
-            app.command(command)
-        else:
-            app.command(command, group=group, sort_key=number)
+    for number, (name, (place, description)) in enumerate(commands.items()):
+        app.command(f"hiero.cli.{place}", name=name, help=description, group=group, sort_key=number)
 for flag in ("--help", "--version"):
     app[flag].group = (OPTIONS,)
 
@@ -115,7 +107,7 @@ def main() -> None:
     try:
         _check_text(sys.argv[1:])
         _check_moved(sys.argv[1:])
-        cache_limit()  # a mistake in the environment shows before videos are read
+        _check_environment()
         app(sys.argv[1:])
     except InputError as error:
         log(f"hiero: {error}")
@@ -132,6 +124,14 @@ def main() -> None:
         name = error.filename or ", ".join(filter(path_exists, sys.argv[1:])) or "a file"
         log(f"hiero: {name}: {error.strerror or error}; no partly written file remains")
         sys.exit(1)
+
+
+def _check_environment() -> None:
+    """Report a mistake before videos are read."""
+    if os.environ.get("HIERO_CACHE_MAX"):
+        from hiero.storage.cache import cache_limit
+
+        cache_limit()
 
 
 def _check_moved(arguments: list[str]) -> None:

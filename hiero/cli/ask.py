@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cyclopts import Parameter
 
-from hiero.cli.console import print_json, reading_bars
-from hiero.cli.inputs import find_inputs, path_exists
+from hiero.cli.console import path_exists, print_json, reading_bars
+from hiero.cli.inputs import find_inputs
 from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.options import Join, Json, NumResults, Repeated, ShowAll, VideoOptions, announce_edits, check_at_least
 from hiero.errors import InputError

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from hiero.cli.console import echo, plain_table, print_json, results_console
-from hiero.cli.options import OPTIONS, Json, Repeated
+from hiero.cli.console import OPTIONS, echo, plain_table, print_json, results_console
+from hiero.cli.options import Json, Repeated
 from hiero.errors import InputError
 from hiero.formatting import format_count
 from hiero.storage.cache import REMOTE, CachedFile, cache_folder, cache_limit, cached_files
 
 DAY_S = 86_400.0
-Kind = Literal["features", "nodes", "speech", "words", "known", "remote"]
+Kind = Literal["features", "nodes", "names", "speech", "words", "known", "remote"]
 
 app = App(name="cache", help_format="markdown", group_parameters=OPTIONS)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from cyclopts import Group
 
 from hiero.formatting import format_time, printable
 from hiero.types import ProgressCallback, ProgressEvent
@@ -20,8 +23,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+OPTIONS = Group("Options", sort_key=10)
 ESTIMATE_AFTER_S = 10.0  # of reading
 LONG_S = 60.0  # a run that takes longer is announced
+
+
+def path_exists(argument: str) -> bool:
+    """Whether an argument names an existing file. pathlib would raise an error for a text longer than a file name."""
+    return os.path.exists(argument)  # noqa: PTH110
 
 
 def log(line: str) -> None:

@@ -17,6 +17,7 @@ from cyclopts import App, Parameter
 
 import hiero
 from hiero.cli.console import (
+    OPTIONS,
     echo,
     log,
     plain_table,
@@ -26,7 +27,6 @@ from hiero.cli.console import (
 )
 from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.options import (
-    OPTIONS,
     CorpusAddress,
     Flag,
     Join,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 import hiero
-from hiero.cli.console import echo, log, plain_table, print_json, progress_bar, results_console
-from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
+from hiero.cli.console import OPTIONS, echo, log, plain_table, print_json, progress_bar, results_console
+from hiero.cli.options import Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
-from hiero.cli.console import log
+from hiero.cli.console import OPTIONS, log
 from hiero.cli.evaluation import ReportOptions, log_missing
-from hiero.cli.options import OPTIONS, Device, Out, Settings, parse_frames, parse_hz
+from hiero.cli.options import Device, Out, Settings, parse_frames, parse_hz
 from hiero.cli.training import TrainDisplay
 from hiero.devices import choose_device
 from hiero.errors import InputError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -114,11 +113,6 @@ def exit_if_failed(failed: dict[str, str]) -> None:
         log(f"failed: {message}")
     if failed:
         sys.exit(1)
-
-
-def path_exists(argument: str) -> bool:
-    """Whether an argument names an existing file. pathlib would raise an error for a text longer than a file name."""
-    return os.path.exists(argument)  # noqa: PTH110
 
 
 def find_inputs(paths: Sequence[Path | str], options: VideoOptions, title: str, join: bool | None = None) -> Run:

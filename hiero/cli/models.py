@@ -10,8 +10,8 @@ from typing import Literal
 from cyclopts import App
 
 import hiero
-from hiero.cli.console import echo, plain_table, print_json, reading_bars, results_console
-from hiero.cli.options import OPTIONS, Json, Out
+from hiero.cli.console import OPTIONS, echo, plain_table, print_json, reading_bars, results_console
+from hiero.cli.options import Json, Out
 from hiero.errors import InputError
 from hiero.storage import weights
 

@@ -19,8 +19,6 @@ from hiero.types import Clock
 if TYPE_CHECKING:
     from hiero.media.source import VideoSource
 
-OPTIONS = Group("Options", sort_key=10)
-
 # `negative=""` means that there is no --no-FLAG, or no --empty-LIST.
 Flag = Annotated[bool, Parameter(negative="")]
 Repeated = Annotated[list[str] | None, Parameter(negative="")]

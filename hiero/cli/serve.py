@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 import hiero
-from hiero.cli.console import echo, log
+from hiero.cli.console import OPTIONS, echo, log
 from hiero.cli.corpus import with_model_of
-from hiero.cli.options import OPTIONS, Join, VideoOptions, check_at_least, read_labels
+from hiero.cli.options import Join, VideoOptions, check_at_least, read_labels
 from hiero.errors import InputError
 from hiero.formatting import format_count
 from hiero.serve.settings import Role, ServerSettings, is_loopback

@@ -207,7 +207,7 @@ def test_one_step_in_every_format(tmp_path):
     single = Hierarchy("v.mp4", "m", 0.4, ((Step("0.0", 0.0, 0.4, 0),),))
     for name in exporter_names():
         assert write_export(name, single, tmp_path).stat().st_size > 0
-    with pytest.raises(InputError, match="choose from activitynet"):
+    with pytest.raises(InputError, match="choose from"):
         write_export("pdf", single, tmp_path)
 
 

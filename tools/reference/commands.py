@@ -21,10 +21,10 @@ MIN_USES = 4  # an option that this many commands have is described once, at the
 
 def generate() -> str:
     """The text of the page."""
-    from hiero.cli import GROUPS, app
+    from hiero.cli import COMMANDS, app
 
     text = app.generate_docs(output_format="markdown", heading_level=1)
-    text = text[text.index(f"**{next(iter(GROUPS))}**:") :]
+    text = text[text.index(f"**{next(iter(COMMANDS))}**:") :]
     # cyclopts adds the way in which Python itself was started
     text = re.sub(r"(?m)^(hiero(?: [a-z][a-z-]*)+) -m \S+", r"\1", text)
     text = re.sub(r" \*\[default: (False|\"\"|default)\]\*", "", text)
