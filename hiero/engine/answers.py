@@ -87,22 +87,25 @@ def find_answers(
     spans = np.unique(np.concatenate([each.spans for each in compared]), axis=0)
     if placed:
         spans = np.concatenate([spans, np.array(placed)])
-    probability = at_moment = np.zeros((len(queries), len(spans)))
+    ranked = at_moment = np.zeros((len(queries), len(spans)))
     by_evidence = [each.probability(spans) for each in compared]
     shown, shown_at_moment = by_evidence[0]
-    for ranked, local in by_evidence:
-        probability, at_moment = join_evidence(probability, ranked), join_evidence(at_moment, local)
-    present = probability.max(1)
+    for best, local in by_evidence:
+        ranked, at_moment = join_evidence(ranked, best), join_evidence(at_moment, local)
+    present = ranked.max(1)
     is_answer = np.any([each.certain(spans) for each in compared], axis=0)
-    probability = np.where(is_short_enough(spans, timeline.num_nodes) | is_answer, probability, 0.0)
+    probability = np.where(is_short_enough(spans, timeline.num_nodes) | is_answer, ranked, 0.0)
     answers = []
     for i, query in enumerate(queries):
-        chosen = [len(spans) - len(queries) + i]
-        if not placed:
+        if placed:
+            chosen = [len(spans) - len(queries) + i]
+            chances = ranked[i, chosen]
+        else:
             chosen = [j for j in distinct_spans(spans, probability[i], num) if probability[i, j] > 0]
+            # The best match is as probable as the best step, and no match is more probable than a better one.
+            chances = np.minimum.accumulate([present[i], *at_moment[i, chosen[1:]]])
         matches = []
-        # The best match is as probable as the best step, and no match is more probable than a better one.
-        for j, p in zip(chosen, np.minimum.accumulate([present[i], *at_moment[i, chosen[1:]]]), strict=True):
+        for j, p in zip(chosen, chances, strict=True):
             match = timeline.make_match(spans[j], float(p))
             seen = float(shown[i, j]), float(shown_at_moment[i, j])
             explained = (each.explain(match, i, spans[j], seen) for each in reversed(compared))

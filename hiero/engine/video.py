@@ -162,10 +162,12 @@ class Video:
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
         levels = name_levels(self.sight, levels, labels, self.transcript)
+        return self._hierarchy([tuple(level) for level in levels])
+
+    def _hierarchy(self, levels: Sequence[tuple[Step, ...]]) -> Hierarchy:
         files = self.shown_files if self.is_joined else ()
-        nested = tuple(tuple(level) for level in levels)
-        utterances = () if self.transcript is None else self.transcript.utterances
-        return Hierarchy(self.address, self.engine.name, self.duration_s, nested, files, utterances)
+        speech = () if self.transcript is None else self.transcript.utterances
+        return Hierarchy(self.address, self.engine.name, self.duration_s, tuple(levels), files, speech)
 
     def _corrected_steps(self, edits: Hierarchy, labels: Sequence[str] | None) -> Hierarchy:
         """The steps as people corrected them. Labels replace the names that the model gave."""
@@ -173,9 +175,10 @@ class Video:
         if labels is not None:
             unnamed = [[step if step.is_named_by_person else step.without_name() for step in level] for level in levels]
             levels = tuple(map(tuple, name_levels(self.sight, unnamed, labels, self.transcript)))
-        speech = edits.speech if self.transcript is None else self.transcript.utterances
-        files = self.shown_files if self.is_joined else ()
-        return replace(edits, video=self.address, levels=levels, files=files, speech=speech)
+        corrected = self._hierarchy(levels)
+        return replace(
+            corrected, model=edits.model, duration_s=edits.duration_s, speech=corrected.speech or edits.speech
+        )
 
     def ask(self, queries: str | Sequence[str], *, num: int = 5, in_order: bool = False) -> list[Answer]:
         """Find when each query happens. With a transcript, speech is searched too: see `Match.rests_on`.
@@ -248,10 +251,7 @@ class Video:
         compared = self._compare(texts, None)
         features, lengths_s = self.sight.segmentation_features, [line.duration_s for line in recipe]
         spans = place_in_order(compared, features, self.clock.spacing_s, lengths_s, is_optional)
-        level = make_recipe_steps(self.sight, texts, spans)
-        files = self.shown_files if self.is_joined else ()
-        utterances = () if self.transcript is None else self.transcript.utterances
-        return Hierarchy(self.address, self.engine.name, self.duration_s, (level,), files, utterances)
+        return self._hierarchy([make_recipe_steps(self.sight, texts, spans)])
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.

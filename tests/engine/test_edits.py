@@ -150,6 +150,15 @@ def test_a_folder_that_cannot_be_written_is_no_loss(kitchen, monkeypatch):
     assert json.loads(encode_edits(corrected(), key))["content"] == key
 
 
+def test_a_moment_that_the_order_forces_has_its_own_probability(engine, kitchen):
+    video = engine.read(kitchen)
+    texts = ["wash the dishes", "peel potatoes", "wash the dishes"]
+    free, ordered = video.ask(texts), video.ask(texts, in_order=True)
+    assert all(one.matches[0].probability <= other.probability for one, other in zip(ordered, free, strict=True))
+    first, _, last = (answer.matches[0].probability for answer in ordered)
+    assert min(first, last) < free[0].probability  # one of the two is elsewhere
+
+
 def test_answers_are_not_the_whole_video(engine, kitchen):
     """Similarity that is spread evenly made the whole video the best answer."""
     video = engine.read(kitchen)
