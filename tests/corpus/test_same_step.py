@@ -47,7 +47,7 @@ def compare_all(corpus, name, index, level=1):
     scores = np.concatenate([part[index] for part in correspondence(vectors[0], vectors[1:])])
     places = [(row["video"], row["start_s"]) for steps in others for row in steps]
     order = np.argsort(-scores, kind="stable")
-    return [places[i] for i in order], calibration.same_step(scores[order])
+    return [places[i] for i in order], calibration.probability(scores[order], calibration.SAME_STEP)
 
 
 @pytest.mark.parametrize(("name", "index"), [("a", 1), ("a", 4), ("d", 2), ("c", 0)])
@@ -135,7 +135,7 @@ def test_a_corpus_keeps_what_the_backbone_knew(modelled):
         vectors[name] = join_features(np.array([row["vector"] for row in found]), np.array(features, dtype=np.float32))
     scores = correspondence(vectors["a"], [vectors["b"], vectors["c"]], step_weight=JOINED_STEP_WEIGHT)
     ranked = np.sort(np.concatenate([part[1] for part in scores]))[::-1]
-    expected = calibration.same_step(ranked, calibration.SAME_JOINED_STEP)
+    expected = calibration.probability(ranked, calibration.SAME_JOINED_STEP)
     _, hits = modelled.like("a", (steps["a"][1]["start_s"] + steps["a"][1]["end_s"]) / 2)
     np.testing.assert_allclose([hit.probability for hit in hits], expected, atol=1e-4)
 

@@ -18,7 +18,6 @@ from hiero.steps.grounding import (
     thread_runs,
 )
 from hiero.steps.segmentation import label_runs
-from tests.conftest import load_json
 from tests.oracle import speech as oracle
 
 
@@ -141,13 +140,6 @@ def test_runs_one_by_one(labels, min_nodes):
     assert label_runs(np.array(labels), min_nodes).tolist() == long
 
 
-def test_runs_of_the_release_without_its_mistake():
-    """The release begins the last run one node early; `correct` does not."""
-    for case in load_json("metrics")["compress"]:
-        runs = label_runs(np.array(case["labels"]))
-        assert [[start, end - start] for start, end in runs.tolist()] == case["correct"]
-
-
 def test_the_right_moment_ranks_first():
     rng = np.random.default_rng(0)
     steps = rng.standard_normal((4, 16)).astype(np.float32)
@@ -160,7 +152,3 @@ def test_the_right_moment_ranks_first():
     best = scores.argmax(1)
     assert [tuple(runs[i]) for i in best[[0, 2, 3]]] == [(0, 20), (35, 60), (70, 100)]
     assert {tuple(runs[i]) for i in np.argsort(-scores[1])[:2]} == {(20, 35), (60, 70)}
-
-
-def test_one_node():
-    assert thread_runs(np.ones((1, 3), dtype=np.float32), 8).tolist() == [[0, 1]]

@@ -76,13 +76,6 @@ def test_steps_and_threads_of_a_known_scene():
         assert [step.thread for step in level] == [0, 1, 0, 2]
 
 
-def test_short_runs_go_to_the_neighbour_they_are_like():
-    x = scene([20, 2, 20], [0, 0, 1], noise=0.05).numpy()
-    assert merge_short_steps(x, [0, 20, 22, 42], 5) == [0, 22, 42]
-    assert merge_short_steps(x, [0, 1, 42], 5) == [0, 42]
-    assert merge_short_steps(x, [0, 42], 100) == [0, 42]
-
-
 def test_default_numbers_grow_with_the_video():
     assert default_step_counts(1, 1) == [1]
     assert default_step_counts(16, 16) == [2, 4, 8]
