@@ -1,15 +1,16 @@
 """The two losses of the paper (Sec. 3.2): nodes align with narrations, and threads tighten.
 
 Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix
-between all nodes and all narrations of a batch is processed in blocks of rows
-(`paired_logsumexp`), which are not stored for the gradient if there are several.
+between all nodes and all narrations of a batch, and that of the nodes of a level, is processed in
+blocks of rows. If there are several, they are computed again for the gradient instead of stored.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,9 +19,11 @@ from torch.utils.checkpoint import checkpoint
 
 from hiero.config import LossConfig
 from hiero.model.hiero import HiERO
-from hiero.model.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
+
+BLOCK_SIZE = 2**26  # entries of a similarity matrix per block
+MASKED = -1e30  # similarity of pairs that do not count; unlike −∞, all of a row may have it
 
 
 class Timed(NamedTuple):
@@ -119,18 +122,71 @@ def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, lev
     node_all, text_all = paired_logsumexp(
         nodes.to(dtype), texts.to(dtype), config.temperature, node_used, text_used, excluded
     )
-    positives = similarity.masked_fill(~positive, -torch.inf)
-    node_positive, text_positive = _safe_logsumexp(positives, 2, node_used), _safe_logsumexp(positives, 1, text_used)
+    positives = similarity.masked_fill(~positive, MASKED)
+    node_positive, text_positive = positives.logsumexp(2), positives.logsumexp(1)
     loss = _mean_loss(node_all - node_positive, node_used, text_all - text_positive, text_used, config.mode)
     if config.inside > 0:
         candidate = node_used[:, :, None] & text_used[:, None, :]
         if excluded is not None:
             candidate = candidate & ~excluded
-        candidates = similarity.masked_fill(~candidate, -torch.inf)
-        node_all, text_all = _safe_logsumexp(candidates, 2, node_used), _safe_logsumexp(candidates, 1, text_used)
+        candidates = similarity.masked_fill(~candidate, MASKED)
+        node_all, text_all = candidates.logsumexp(2), candidates.logsumexp(1)
         inside_loss = _mean_loss(node_all - node_positive, node_used, text_all - text_positive, text_used, config.mode)
         loss = (1 - config.inside) * loss + config.inside * inside_loss
     return loss
+
+
+def paired_logsumexp(
+    nodes: Tensor,
+    texts: Tensor,
+    temperature: float,
+    node_used: Tensor,
+    text_used: Tensor,
+    excluded: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """log Σ exp(v·n/τ) over all used narrations for each node, and over all used nodes for each narration.
+
+    Products have the precision of the inputs, sums at least single precision.
+    """
+    num_in_block = max(1, BLOCK_SIZE // max(1, nodes.shape[1] * text_used.numel()))  # videos
+    blocks = [slice(i, i + num_in_block) for i in range(0, len(nodes), num_in_block)]
+    sums = [
+        _compute_block(_block_logsumexp, len(blocks), nodes, texts, temperature, node_used, text_used, excluded, block)
+        for block in blocks
+    ]
+    over_texts, over_nodes = zip(*sums, strict=True)
+    return torch.cat(over_texts), torch.stack(over_nodes).logsumexp(0).view(text_used.shape)
+
+
+def _compute_block(compute: Callable[..., Any], num_blocks: int, *arguments: Any) -> Any:
+    return compute(*arguments) if num_blocks == 1 else checkpoint(compute, *arguments, use_reentrant=False)
+
+
+def _block_logsumexp(
+    nodes: Tensor,
+    texts: Tensor,
+    temperature: float,
+    node_used: Tensor,
+    text_used: Tensor,
+    excluded: Tensor | None,
+    block: slice,
+) -> tuple[Tensor, Tensor]:
+    """Sums over all narrations for the nodes of some videos (b, T), and over these nodes for all narrations (B·M,)."""
+    rows = nodes[block]
+    logits = to_single(rows.flatten(0, 1) @ texts.flatten(0, 1).mT) / temperature
+    logits = logits.masked_fill(~text_used.flatten(), MASKED)
+    if excluded is not None:
+        video = torch.arange(len(nodes), device=nodes.device)
+        same_video = video[block, None] == video  # (b, B)
+        drop = excluded[block][:, :, None, :] & same_video[:, None, :, None]  # (b, T, B, M)
+        logits = logits.masked_fill(drop.flatten(0, 1).flatten(1), MASKED)
+    over_nodes = logits.masked_fill(~node_used[block].flatten()[:, None], MASKED).logsumexp(0)
+    return logits.logsumexp(1).view(rows.shape[:2]), over_nodes
+
+
+def to_single(x: Tensor) -> Tensor:
+    """Convert to single precision unless it is double."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
@@ -140,12 +196,6 @@ def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
     order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
     vectors = nodes.vectors.gather(1, order[..., None].expand(-1, -1, nodes.vectors.shape[2]))
     return Timed(vectors, nodes.times.gather(1, order), used.gather(1, order))
-
-
-def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
-    """log Σ exp along `dim`; 0 with zero gradient for rows that are not `used`, whose entries are all −∞."""
-    x = torch.where(used.unsqueeze(dim), x, 0.0)
-    return torch.where(used, x.logsumexp(dim), 0.0)
 
 
 def _mean_loss(node_loss: Tensor, node_used: Tensor, text_loss: Tensor, text_used: Tensor, mode: str) -> Tensor:
@@ -171,11 +221,8 @@ def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) 
         num_rows = max(1, BLOCK_SIZE // max(1, x.shape[0] * x.shape[1]))
         for start in range(0, x.shape[1], num_rows):
             rows, row_threads = x[:, start : start + num_rows], threads[:, start : start + num_rows]
-            if x.shape[1] > num_rows:  # long videos: compute each block again for the gradient instead of storing it
-                part = checkpoint(_thread_loss_sum, rows, row_threads, x, threads, temperature, use_reentrant=False)
-            else:
-                part = _thread_loss_sum(rows, row_threads, x, threads, temperature)
-            parts.append(part)
+            num_blocks = -(-x.shape[1] // num_rows)
+            parts.append(_compute_block(_thread_loss_sum, num_blocks, rows, row_threads, x, threads, temperature))
         counts.append((threads >= 0).sum())
     return reduce(operator.add, parts) / reduce(operator.add, counts).clamp_min(1)
 

@@ -16,7 +16,7 @@ from hiero.model import unet
 from hiero.model.batches import collate
 from hiero.model.ensemble import embed_features
 from hiero.model.hiero import HiERO
-from hiero.model.unet import cut_threads, reason_in_threads, sort_positions
+from hiero.model.unet import cut_threads, reason_in_threads
 from hiero.types import Clock
 from tests.conftest import close
 
@@ -246,15 +246,6 @@ def test_truncated_labels_drop_by_one_now_and_then():
     assert 0.01 < lost < 0.1
     assert ((carried == 3) | (carried == 2)).all()
     assert unet._truncate_labels(torch.zeros_like(labels), nearest, mask, 32).eq(0).all()
-
-
-def test_sort_positions_is_a_stable_sort():
-    torch.manual_seed(1)
-    threads = torch.randint(-1, 4, (5, 30))
-    position, rank = sort_positions(threads, 4)
-    expected = torch.where(threads < 0, 4, threads).argsort(dim=1, stable=True)
-    assert position.argsort(1).equal(expected)
-    assert (rank >= 0).all()
 
 
 # Bad input names the argument
