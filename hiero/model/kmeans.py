@@ -43,7 +43,6 @@ def kmeans(
     *,
     random_state: int = 0,
     num_restarts: int = 8,
-    mask: Tensor | None = None,
     num_iterations: int = 50,
     early_stop: bool = True,
 ) -> Tensor:
@@ -52,25 +51,20 @@ def kmeans(
     numbers = uniform_hash(*shape, random_state=random_state, device=points.device)
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_PER_VIDEO:
-        labels = torch.zeros(points.shape[:2], dtype=torch.long)
-        for i, video in enumerate(points.detach()):
-            used = slice(None) if mask is None else mask[i]
-            arrays = video[used].numpy(), num_clusters, numbers.numpy(), num_iterations, torch.get_num_threads()
-            labels[i, used] = torch.from_numpy(kmeans_of_points(*arrays))
-        return renumber(labels, num_clusters, mask)
-    valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
-    points = points * valid[..., None]
+        settings = num_clusters, numbers.numpy(), num_iterations, torch.get_num_threads()
+        videos = [torch.from_numpy(kmeans_of_points(video.numpy(), *settings)) for video in points.detach()]
+        return renumber(torch.stack(videos), num_clusters)
     square = points.square().sum(-1)[:, None, :, None]
 
     def squared_distances(centres: Tensor) -> Tensor:
-        """(B, R, k, C) → (B, R, N, k), 0 on padding."""
+        """(B, R, k, C) → (B, R, N, k)."""
         cross = torch.einsum("bnc,brkc->brnk", points, centres)
-        return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0) * valid[:, None, :, None]
+        return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0)
 
-    centres = _seed_centres(points, valid, squared_distances, numbers.to(points.dtype))
+    centres = _seed_centres(points, squared_distances, numbers.to(points.dtype))
     labels = squared_distances(centres).argmin(-1)  # (B, R, N)
     for _ in range(num_iterations):
-        member = F.one_hot(labels, num_clusters).to(points.dtype) * valid[:, None, :, None]
+        member = F.one_hot(labels, num_clusters).to(points.dtype)
         count = member.sum(2)[..., None]
         mean = torch.einsum("brnk,bnc->brkc", member, points) / count.clamp_min(1)
         centres = torch.where(count > 0, mean, centres)  # an empty cluster keeps its centre
@@ -80,16 +74,14 @@ def kmeans(
         labels = updated
     inertia = squared_distances(centres).amin(-1).sum(-1)  # (B, R)
     best = inertia.argmin(1)[:, None, None].expand(-1, 1, labels.shape[-1])
-    return renumber(labels.gather(1, best)[:, 0], num_clusters, mask)
+    return renumber(labels.gather(1, best)[:, 0], num_clusters)
 
 
-def _seed_centres(
-    points: Tensor, valid: Tensor, squared_distances: Callable[[Tensor], Tensor], numbers: Tensor
-) -> Tensor:
+def _seed_centres(points: Tensor, squared_distances: Callable[[Tensor], Tensor], numbers: Tensor) -> Tensor:
     """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one with the least inertia."""
     num_clusters, num_restarts, _num_trials = numbers.shape
     centres: list[Tensor] = []
-    weight = valid[:, None].expand(-1, num_restarts, -1)  # (B, R, N): uniform for the first centre
+    weight = points.new_ones(len(points), num_restarts, points.shape[1])  # uniform for the first centre
     nearest = torch.full_like(weight, torch.inf)  # squared distance to the nearest centre
     for k in range(num_clusters):
         # Draw points with probability proportional to their weight, by inverting the cumulative sum.
@@ -105,16 +97,13 @@ def _seed_centres(
     return torch.stack(centres, dim=2)
 
 
-def renumber(labels: Tensor, num_clusters: int, mask: Tensor | None = None) -> Tensor:
+def renumber(labels: Tensor, num_clusters: int) -> Tensor:
     """Number the clusters by first appearance, (B, N) → (B, N)."""
     index = torch.arange(labels.shape[1], device=labels.device)
     member = labels[..., None] == torch.arange(num_clusters, device=labels.device)
-    if mask is not None:
-        member = member & mask[..., None]
     first = torch.where(member, index[:, None], labels.shape[1]).amin(1)  # (B, K)
     num_earlier = (first[:, None] < first[..., None]).sum(-1)  # only empty clusters tie
-    labels = num_earlier.gather(1, labels)
-    return labels if mask is None else torch.where(mask, labels, -1)
+    return num_earlier.gather(1, labels)
 
 
 # K-Means of one video on a CPU

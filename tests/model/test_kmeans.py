@@ -33,17 +33,6 @@ def test_kmeans_without_early_stop_is_the_same():
     assert kmeans(points, 4, num_iterations=60).equal(without_early_stop)
 
 
-@pytest.mark.parametrize("num_points", [20, 300])  # in a batch, and each video alone
-def test_masked_points_do_not_count(num_points):
-    """They get −1, and the others the labels that they have without them."""
-    generator = torch.Generator().manual_seed(0)
-    points = torch.cat([torch.randn(2, num_points, 8, generator=generator), torch.full((2, 5, 8), 100.0)], 1)
-    mask = (torch.arange(num_points + 5) < num_points).expand(2, -1)
-    labels = kmeans(points, 3, mask=mask)
-    assert labels[:, :num_points].equal(kmeans(points[:, :num_points], 3))
-    assert labels[:, num_points:].eq(-1).all()
-
-
 def test_random_numbers_are_spread_and_seeded():
     numbers = uniform_hash(200, 50, random_state=1, device=torch.device("cpu"))
     assert numbers.min() >= 0
@@ -55,8 +44,7 @@ def test_random_numbers_are_spread_and_seeded():
 
 def test_renumber_by_first_appearance():
     labels = torch.tensor([[3, 3, 1, 0, 1], [2, 0, 2, 3, 3]])
-    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    assert renumber(labels, 4, mask).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, -1, -1]]
+    assert renumber(labels, 4).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, 2, 2]]
 
 
 def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
