@@ -272,6 +272,6 @@ def corpus_model(corpus: Corpus) -> str | None:
         return None
     if record.model in SHIPPED:
         return record.model
-    if record.model_key.startswith("raw"):  # features of a backbone; earlier versions called all of them raw
-        return record.model_key.removeprefix("raw-") if record.model == "raw" else record.model
+    if record.model_key.startswith("raw"):  # features of a backbone
+        return record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

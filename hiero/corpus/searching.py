@@ -219,7 +219,7 @@ def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSeque
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
     return [
-        StepSequence([hits[i] for i in group], vectors[group], read_features([steps[i].get("features") for i in group]))
+        StepSequence([hits[i] for i in group], vectors[group], read_features([steps[i]["features"] for i in group]))
         for group in groups
     ]
 
@@ -260,7 +260,7 @@ def _compare_sequences(
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
     """Scores of steps against those of each other video, and the weights that give their probability."""
     sizes = {None if s.features is None else s.features.shape[1] for s in (steps, *others)}
-    if None in sizes or len(sizes) > 1:  # some videos were indexed by a version that kept no features
+    if None in sizes or len(sizes) > 1:  # some videos have no features of a backbone, or those of another
         return correspondence(steps.vectors, [other.vectors for other in others]), calibration.SAME_STEP
     own, *joined = (join_features(s.vectors, s.features) for s in (steps, *others) if s.features is not None)
     return correspondence(own, joined, step_weight=JOINED_STEP_WEIGHT), calibration.SAME_JOINED_STEP

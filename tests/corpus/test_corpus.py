@@ -522,10 +522,8 @@ def test_files_that_are_one_video(tmp_path, engine):
         add_video(corpus, engine, paths, engine.read)
 
 
-@pytest.mark.parametrize("name", ["egovlp", "raw"])
-def test_a_corpus_of_backbone_features_names_its_backbone(tmp_path, name):
-    """Also one of an earlier version, which called all features without a model raw."""
+def test_a_corpus_of_backbone_features_names_its_backbone(tmp_path):
     corpus, engine = Corpus(str(tmp_path / "corpus"), create=True), load("raw")
-    engine.name, engine.__dict__["key"] = name, "raw-egovlp"
+    engine.name, engine.__dict__["key"] = "egovlp", "raw-egovlp"
     add_video(corpus, engine, session(tmp_path / "d.npy", [1, 2]), engine.read)
     assert corpus_model(corpus) == "egovlp"
