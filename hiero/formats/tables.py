@@ -28,7 +28,7 @@ COLUMNS = {  # names of columns in other programs
     "video": "video|video_id|video_uid|file|filename|recording",
 }
 OWN_COLUMNS = ("id", "thread", "background")  # further columns in tables of hiero
-DETAILS = ("thread", "probability", "score", "origin")  # some are not in tables of the previous version
+DETAILS = ("thread", "probability", "origin")
 MODEL_LABEL = "model_label"  # the name that the model gave: another one in the column `label` comes from a person
 
 
