@@ -1,16 +1,15 @@
 """The two losses of the paper (Sec. 3.2): nodes align with narrations, and threads tighten.
 
 Both are −log of a share of softmax mass, log Σ_all − log Σ_positive. The large similarity matrix
-between all nodes and all narrations of a batch, and that of the nodes of a level, is processed in
-blocks of rows. If there are several, they are computed again for the gradient instead of stored.
+between all nodes and all narrations of a batch is processed in blocks of rows
+(`paired_logsumexp`), which are not stored for the gradient if there are several.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +18,11 @@ from torch.utils.checkpoint import checkpoint
 
 from hiero.config import LossConfig
 from hiero.model.hiero import HiERO
+from hiero.model.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
 
-BLOCK_SIZE = 2**26  # entries of a similarity matrix per block
-MASKED = -1e30  # similarity of pairs that do not count; unlike −∞, all of a row may have it
+MASKED = -1e30  # similarity of pairs that do not count; unlike −∞, all of a row may have it and the gradient is 0
 
 
 class Timed(NamedTuple):
@@ -136,59 +135,6 @@ def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, lev
     return loss
 
 
-def paired_logsumexp(
-    nodes: Tensor,
-    texts: Tensor,
-    temperature: float,
-    node_used: Tensor,
-    text_used: Tensor,
-    excluded: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """log Σ exp(v·n/τ) over all used narrations for each node, and over all used nodes for each narration.
-
-    Products have the precision of the inputs, sums at least single precision.
-    """
-    num_in_block = max(1, BLOCK_SIZE // max(1, nodes.shape[1] * text_used.numel()))  # videos
-    blocks = [slice(i, i + num_in_block) for i in range(0, len(nodes), num_in_block)]
-    sums = [
-        _compute_block(_block_logsumexp, len(blocks), nodes, texts, temperature, node_used, text_used, excluded, block)
-        for block in blocks
-    ]
-    over_texts, over_nodes = zip(*sums, strict=True)
-    return torch.cat(over_texts), torch.stack(over_nodes).logsumexp(0).view(text_used.shape)
-
-
-def _compute_block(compute: Callable[..., Any], num_blocks: int, *arguments: Any) -> Any:
-    return compute(*arguments) if num_blocks == 1 else checkpoint(compute, *arguments, use_reentrant=False)
-
-
-def _block_logsumexp(
-    nodes: Tensor,
-    texts: Tensor,
-    temperature: float,
-    node_used: Tensor,
-    text_used: Tensor,
-    excluded: Tensor | None,
-    block: slice,
-) -> tuple[Tensor, Tensor]:
-    """Sums over all narrations for the nodes of some videos (b, T), and over these nodes for all narrations (B·M,)."""
-    rows = nodes[block]
-    logits = to_single(rows.flatten(0, 1) @ texts.flatten(0, 1).mT) / temperature
-    logits = logits.masked_fill(~text_used.flatten(), MASKED)
-    if excluded is not None:
-        video = torch.arange(len(nodes), device=nodes.device)
-        same_video = video[block, None] == video  # (b, B)
-        drop = excluded[block][:, :, None, :] & same_video[:, None, :, None]  # (b, T, B, M)
-        logits = logits.masked_fill(drop.flatten(0, 1).flatten(1), MASKED)
-    over_nodes = logits.masked_fill(~node_used[block].flatten()[:, None], MASKED).logsumexp(0)
-    return logits.logsumexp(1).view(rows.shape[:2]), over_nodes
-
-
-def to_single(x: Tensor) -> Tensor:
-    """Convert to single precision unless it is double."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
 def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
     """The level-0 nodes that have a positive. The others take no part in L_vna, so h_v can skip them."""
     near = (nodes.times[:, :, None] - texts.times[:, None, :]).abs() <= 1 / config.alpha
@@ -221,8 +167,11 @@ def thread_loss(levels: list[tuple[Tensor, Tensor]], temperature: float = 0.05) 
         num_rows = max(1, BLOCK_SIZE // max(1, x.shape[0] * x.shape[1]))
         for start in range(0, x.shape[1], num_rows):
             rows, row_threads = x[:, start : start + num_rows], threads[:, start : start + num_rows]
-            num_blocks = -(-x.shape[1] // num_rows)
-            parts.append(_compute_block(_thread_loss_sum, num_blocks, rows, row_threads, x, threads, temperature))
+            if x.shape[1] > num_rows:  # long videos: compute each block again for the gradient instead of storing it
+                part = checkpoint(_thread_loss_sum, rows, row_threads, x, threads, temperature, use_reentrant=False)
+            else:
+                part = _thread_loss_sum(rows, row_threads, x, threads, temperature)
+            parts.append(part)
         counts.append((threads >= 0).sum())
     return reduce(operator.add, parts) / reduce(operator.add, counts).clamp_min(1)
 
