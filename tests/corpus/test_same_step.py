@@ -61,14 +61,6 @@ def test_hits_are_those_of_comparing_everything(corpus, name, index, exact):
     assert [hit.video for hit in corpus.like(name, 20 * index + 10, 2)[1]] == [video for video, _ in places[:2]]
 
 
-def test_order_tells_which_of_two_equal_steps_it_is(corpus):
-    """Scene 3 comes twice in "a", "b" and "c"."""
-    firsts = {(hit.video, hit.start_s) for hit in corpus.like("a", 30.0, 2)[1]}
-    seconds = {(hit.video, hit.start_s) for hit in corpus.like("a", 90.0, 2)[1]}
-    assert firsts == {("b", 40.0), ("c", 20.0)}
-    assert seconds == {("b", 80.0), ("c", 80.0)}
-
-
 def test_only_in_some_videos_and_levels(corpus):
     assert {hit.video for hit in corpus.like("a", 30.0, videos=["d", "e"])[1]} == {"d", "e"}
     step, hits = corpus.like("a", 30.0, level=0)

@@ -143,19 +143,6 @@ def test_a_video_alone_or_in_a_batch(behaviour):
                     assert (other.threads[i, n:] == -1).all()
 
 
-def test_threads_are_the_same_for_a_seed_and_found_when_clear():
-    model = small_model(sample_points=24)
-    x = interleaved(96, 1)[None]
-    with torch.no_grad():
-        first, second = model(x, threads=True), model(x, threads=True)
-    for a, b in zip(first, second, strict=True):
-        assert a.features.equal(b.features)
-    labels = cut_threads(interleaved(96, 2)[None], torch.ones(1, 96, dtype=torch.bool), model.config)[0]
-    truth = torch.arange(96) // 8 % 3
-    assert (labels == truth).float().mean() > 0.9
-    assert labels[0] == 0
-
-
 def test_cutting_all_nodes_instead_of_samples():
     model = small_model(sample_points=None)
     truth = torch.arange(96) // 8 % 3
