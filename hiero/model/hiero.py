@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -32,8 +33,18 @@ class PretrainedModel(nn.Module):
     """A network with files. The text encoder and the other entries of config.json are kept and saved again."""
 
     config: ModelConfig
+    video_head: Callable[[Tensor], Tensor]  # decoder features (…, D) → shared space (…, E), not normalised
+    text_head: Callable[[Tensor], Tensor]
     _extra: dict[str, Any] | None = None  # other entries of config.json
     _text_encoder: Path | None = None
+
+    def embed_video(self, features: Tensor) -> Tensor:
+        """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.video_head(features), dim=-1)
+
+    def embed_text(self, vectors: Tensor) -> Tensor:
+        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.text_head(vectors), dim=-1)
 
     def fingerprint(self) -> str:
         """A hash of configuration and weights, which identifies results of this model."""
@@ -269,11 +280,3 @@ class HiERO(PretrainedModel):
         self.input_mean.copy_(mean)
         varies = deviation > MIN_RELATIVE_DEVIATION * deviation.mean()
         self.input_scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
-
-    def embed_video(self, features: Tensor) -> Tensor:
-        """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self.video_head(features), dim=-1)
-
-    def embed_text(self, vectors: Tensor) -> Tensor:
-        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self.text_head(vectors), dim=-1)

@@ -233,9 +233,6 @@ class ResidentWindows:
     spacing_s: float
     num_nodes: int
 
-    def __len__(self) -> int:
-        return len(self.first)
-
     def read(self, indices: Tensor) -> TrainingBatch:
         """A batch of the windows `indices` (B,) with text vectors, padded to the aligned size of the largest window."""
         node = torch.arange(self.num_nodes, device=indices.device)
