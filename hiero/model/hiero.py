@@ -64,15 +64,10 @@ class PretrainedModel(nn.Module):
         write_model_folder(folder, self.config, self.state_dict(), {**self._network_settings(), **(self._extra or {})})
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload the model folder to the Hugging Face hub.
+        """Upload the model folder to the Hugging Face hub, and return the address of the commit.
 
-        Args:
-            repo_id: Repository, such as `name/model`. It is created if it does not exist.
-            private: Whether a new repository is private. Defaults to the setting of the account.
-            token: Access token. Defaults to that of `hf auth login`.
-
-        Returns:
-            The address of the commit.
+        The repository is created if it does not exist. `private` and `token` default to the settings of
+        the account and to the token of `hf auth login`.
         """
         from huggingface_hub import HfApi  # takes half a second to import
 
@@ -88,11 +83,7 @@ class PretrainedModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **hub_options: Any) -> Self:
-        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model.
-
-        Raises:
-            InputError: The folder is missing or damaged, or holds a model of the other class.
-        """
+        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model."""
         return cls.from_folder(open_model_folder(name, **hub_options))
 
     @classmethod
@@ -269,13 +260,9 @@ class HiERO(PretrainedModel):
         return features
 
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
-        """Set mean and standard deviation of the input channels (with `standardise` in the configuration).
+        """Set mean and standard deviation (F,) of the input channels over the training videos, with `standardise`.
 
         A channel that is constant in training is switched off, because nothing was learned about it.
-
-        Args:
-            mean: Mean of each channel over the training videos, (F,).
-            deviation: Standard deviation of each channel over the training videos, (F,).
         """
         self.input_mean.copy_(mean)
         varies = deviation > MIN_RELATIVE_DEVIATION * deviation.mean()

@@ -59,14 +59,6 @@ def compute_losses(
     """L = L_vna + L_ft of a batch, from the levels of the network and the text encoder's outputs.
 
     With `peers`, all nodes are compared with the narrations of all processes.
-
-    Examples:
-        >>> import hiero, torch
-        >>> from hiero.model.losses import Timed, compute_losses
-        >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
-        >>> texts = Timed(torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool))
-        >>> losses = compute_losses(model, model(torch.randn(2, 40, 8)), texts, hiero.LossConfig())
-        >>> losses.total.backward()
     """
     nodes = Timed(levels[0].features, levels[0].times, levels[0].mask)
     # Reachable nodes are fewer, but their number depends on the data: compiled steps need fixed

@@ -44,14 +44,7 @@ class RecipeLine:
 
     @classmethod
     def parse(cls, line: str) -> RecipeLine:
-        """Read a line such as "boil the pasta 8 min" or "stir (30 seconds)".
-
-        Examples:
-            >>> RecipeLine.parse("boil the pasta, 8 min")
-            RecipeLine(text='boil the pasta', duration_s=480.0)
-            >>> RecipeLine.parse("crack 2 eggs")
-            RecipeLine(text='crack 2 eggs', duration_s=None)
-        """
+        """Read a line such as "boil the pasta, 8 min" or "stir (30 seconds)"."""
         found = DURATION.fullmatch(line)
         unit = found and SECONDS.get(found["unit"].lower())
         if not found or not unit or not float(found["number"]):

@@ -93,14 +93,7 @@ class NarratedWindow:
 
 
 class NarratedWindows:
-    """All windows of a collection that have narrations, read from a store batch by batch.
-
-    Examples:
-        >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
-        >>> batch = windows.read([0, 1, 2])                                                           # doctest: +SKIP
-        >>> batch.features.shape, batch.texts.shape                                                   # doctest: +SKIP
-        (torch.Size([3, 562, 256]), torch.Size([3, 41]))
-    """
+    """All windows of a collection that have narrations, read from a store batch by batch."""
 
     def __init__(
         self, store: FeatureStore, narrations: Narrations, window_s: float = 300.0, *, drop_tags: bool = False
