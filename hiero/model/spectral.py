@@ -95,7 +95,7 @@ def spectral_cut(
 
     Args:
         x: Features of the video, (N, D). Only their direction matters.
-        num_threads: K.
+        num_threads: Number of threads, K.
         kappa: Temperature of the similarity exp(cos/κ). With a smaller one, only nearer nodes count.
         form: `sklearn` for zero-shot use, `training` as inside the network.
         random_state: Seed. The same seed gives the same threads.

@@ -12,7 +12,6 @@ import pytest
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.corpus.table import CorpusTables
-from hiero.engine import load
 from hiero.errors import InputError
 from hiero.formats.hiero_json import write_edits
 from hiero.types import Hierarchy, Step
@@ -27,11 +26,6 @@ def _home(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "weights").symlink_to(weights)
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def engine():
-    return load("raw")
 
 
 @pytest.fixture
