@@ -136,7 +136,7 @@ def _check(x: Tensor, num_threads: int, kappa: float, form: str, method: str) ->
         raise InputError(f"x must be (N, D) without empty dimensions, got {tuple(x.shape)}")
     if not x.is_floating_point() or not torch.isfinite(x).all():
         raise InputError("x must hold finite floating-point numbers")
-    if num_threads < 1:
+    if not isinstance(num_threads, int) or num_threads < 1:
         raise InputError(f"num_threads must be at least 1, got {num_threads}")
     if not 0 < kappa < float("inf"):
         raise InputError(f"kappa must be positive, got {kappa}")

@@ -113,6 +113,7 @@ def test_beyond_the_memory_budget_landmarks_are_used():
         (lambda: spectral_cut(torch.zeros(0, 3), 2), "without empty dimensions"),
         (lambda: spectral_cut(torch.zeros(3), 2), r"\(N, D\)"),
         (lambda: spectral_cut(torch.zeros(4, 3), 0), "num_threads must be at least 1"),
+        (lambda: spectral_cut(torch.zeros(4, 3), "auto"), "num_threads must be at least 1"),
         (lambda: spectral_cut(torch.full((4, 3), torch.nan), 2), "finite floating-point numbers"),
         (lambda: spectral_cut(torch.zeros(4, 3).long(), 2), "finite floating-point numbers"),
         (lambda: spectral_cut(torch.ones(4, 3), 2, kappa=0.0), "kappa must be positive"),
