@@ -43,7 +43,7 @@ from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import HieroEnsemble
 from hiero.model.hiero import write_model_folder
 from hiero.networks.text_encoders import encode_texts
-from hiero.steps.clustering import tw_finch
+from hiero.steps.clustering import finch
 from hiero.steps.correspondence import JOINED_STEP_WEIGHT, centre_steps, correspondence, join_features
 from hiero.steps.grounding import candidate_spans, rank_spans
 from hiero.steps.hierarchy import default_step_counts
@@ -300,7 +300,7 @@ DETECTORS: dict[str, Callable[[Video, np.ndarray], tuple[np.ndarray, np.ndarray,
         similarity, video.sight.level_spans(video.steps(labels=[]).levels[-1])
     ),
     "TW-FINCH on the nodes": lambda video, similarity: label_spans(
-        similarity, label_runs(tw_finch(video.nodes, NUM_THREADS), MIN_NODES)
+        similarity, label_runs(finch(video.nodes, NUM_THREADS), MIN_NODES)
     ),
 }
 

@@ -409,12 +409,9 @@ class VideoFile:
             return cls(str(document["path"]), _parse_time(document["start_s"]), _parse_time(document["duration_s"]))
 
     def clip(self, start_s: float, end_s: float, tolerance_s: float = 0.0) -> tuple[float, float] | None:
-        """The part of a span that lies in this file, in the file's own time; None if there is none.
+        """The part from `start_s` to `end_s` that lies in this file, in the file's own time; None if there is none.
 
-        Args:
-            start_s: Start of the span, in seconds of the whole video.
-            end_s: End of the span.
-            tolerance_s: A start or end this close to an end of the file is moved there.
+        A start or end within `tolerance_s` of an end of the file is moved there.
         """
         edges = self.start_s, self.end_s
         start_s, end_s = (next((e for e in edges if abs(t - e) <= tolerance_s), t) for t in (start_s, end_s))

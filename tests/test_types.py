@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.formatting import format_percent, level_names, printable
+from hiero.formatting import format_percent, printable
 from hiero.types import Answer, Clock, Hierarchy, Step, Word, link_levels
 
 TOLERANCE_S = Fraction(501, 1_000_000)
@@ -149,11 +149,6 @@ def test_an_answer_says_whether_it_is_present():
     assert [Answer("wash", p, ()).to_dict()["present"] for p in (0.9, 0.1, 0.09)] == [True, True, False]
 
 
-def test_unnamed_steps_are_counted_from_1():
-    steps = (Step("a", 0.0, 1.0, 0, label="wash"), Step("b", 1.0, 2.0, 1))
-    assert Hierarchy("v", "m", 2.0, (steps,)).titles == {"a": "wash", "b": "Step 2"}
-
-
 def test_words_are_shown_as_a_guess_and_name_the_step_around_them():
     tap, pot, egg = Word("tap", 0.31), Word("pot", 0.2), Word("egg", 0.9)
     fine = [Step("x", 0.0, 1.0, 0, words=(tap, pot)), Step("y", 1.0, 2.0, 0), Step("z", 2.0, 4.0, 0, words=(egg,))]
@@ -162,10 +157,6 @@ def test_words_are_shown_as_a_guess_and_name_the_step_around_them():
     assert hierarchy.shown_titles == {"all": "tap … egg?", "x": "tap, pot?", "y": "Step 2", "z": "egg"}
     assert hierarchy.titles == {"all": "Part 1", "x": "Step 1", "y": "Step 2", "z": "Step 3"}
     assert Hierarchy.from_dict(hierarchy.to_dict()) == hierarchy
-
-
-def test_levels_have_names():
-    assert level_names(3) == ["coarse", "medium", "fine"]
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "a\x9b31m", "\u202etxt.exe", "a\u2028b", "\x7f", "\ud800"])

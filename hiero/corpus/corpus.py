@@ -56,17 +56,14 @@ class Corpus(CorpusReader):
     """
 
     def add(self, video: Video, steps: Hierarchy, name: str, sha256: str, transcripts: str = "") -> IndexedVideo:
-        """Add a video, or replace the video with its name, in one commit.
+        """Add a video with its steps, or replace the video with its name, in one commit.
 
         Args:
             video: The video as an engine read it.
-            steps: The hierarchy of the video.
-            name: Name of the video in the corpus.
+            steps: Its steps.
+            name: Its name in the corpus.
             sha256: Hash of the content of its file.
             transcripts: Identifies the transcripts next to it.
-
-        Returns:
-            The record of the video in the corpus.
 
         Raises:
             InputError: The corpus was indexed with another model.
@@ -78,20 +75,10 @@ class Corpus(CorpusReader):
         return described.record
 
     def add_all(self, videos: Sequence[VideoRows], engine: Embedder, again: bool = False) -> int:
-        """Add videos, or replace the videos with their names, in one commit.
+        """Add videos of different names, or replace those with their names, in one commit. Returns how many.
 
-        Args:
-            videos: The rows of the videos, whose names must differ.
-            engine: The model that read them.
-            again: Also replace videos that the corpus has unchanged.
-
-        Returns:
-            The number of videos that were added or replaced.
-
-        Raises:
-            InputError: The corpus was indexed with another model.
-            BusyError: Another process keeps writing to it.
-            OSError: The disk is full.
+        `engine` is the model that read them. Videos that the corpus has unchanged are only replaced
+        `again`. Raises the errors of `add`.
         """
         import pyarrow as pa
 
@@ -127,14 +114,8 @@ class Corpus(CorpusReader):
     def renew(self, engine: Engine, read: ReadVideo, labels: Sequence[str] | None = None) -> None:
         """Index all videos again with the current version of their model, in one commit at the end.
 
-        Args:
-            engine: The engine with the model.
-            read: Reads a video with the engine.
-            labels: Labels for the steps, as for `Video.steps`.
-
-        Raises:
-            InputError: A video is missing or cannot be read.
-            OSError: The disk is full.
+        `read` reads a video with the engine, and `labels` are those of `Video.steps`. Raises InputError if a
+        video is missing or cannot be read.
         """
         import pyarrow as pa
 
@@ -157,10 +138,7 @@ class Corpus(CorpusReader):
                     return
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove videos from the corpus. Their files are kept.
-
-        Args:
-            names: Names of the videos (`IndexedVideo.video`).
+        """Remove videos by their names (`IndexedVideo.video`). Their files are kept.
 
         Raises:
             InputError: There are no names, or the corpus has no such video.
@@ -182,13 +160,9 @@ class Corpus(CorpusReader):
         self.tables.optimize()
 
     def check(self) -> list[str]:
-        """Look for damage, repeated videos, missing steps, and files that are missing or have changed.
+        """Damage, repeated videos, missing steps, and files that are missing or have changed, each with what to do.
 
-        Returns:
-            A line for each problem with what to do about it.
-
-        Raises:
-            InputError: A table is damaged.
+        Raises InputError if a table is damaged.
         """
         for table in (STEPS, SPEECH):
             self.tables.read_all(table)
@@ -272,6 +246,6 @@ def corpus_model(corpus: Corpus) -> str | None:
         return None
     if record.model in SHIPPED:
         return record.model
-    if record.model_key.startswith("raw"):  # features of a backbone; earlier versions called all of them raw
-        return record.model_key.removeprefix("raw-") if record.model == "raw" else record.model
+    if record.model_key.startswith("raw"):  # features of a backbone
+        return record.model
     return record.model_at if record.model_at and Path(record.model_at).is_dir() else None

@@ -32,11 +32,7 @@ class CorpusReader:
 
     @property
     def table(self) -> Any:
-        """The LanceDB table of the steps in its latest version.
-
-        Raises:
-            InputError: The corpus is empty.
-        """
+        """The LanceDB table of the steps in its latest version. Raises InputError if the corpus is empty."""
         return self.tables.get(STEPS)
 
     def __len__(self) -> int:
@@ -57,11 +53,7 @@ class CorpusReader:
         return sorted(self._records(WHOLE_VIDEOS), key=lambda record: record.video)
 
     def find(self, name: str) -> IndexedVideo:
-        """Find a video by its name, its path or the name of its file.
-
-        Raises:
-            InputError: The corpus has no such video.
-        """
+        """Find a video by its name, its path or the name of its file. Raises InputError if there is none."""
         for record in self._records(RowFilter([name], levels=WHOLE_VIDEOS.levels)) or self.videos():
             if name in (record.video, record.path, Path(record.path).name):
                 return record
@@ -83,15 +75,7 @@ class CorpusReader:
             return [IndexedVideo.from_json(row["about"]) for row in found]
 
     def steps(self, name: str, level: int | None = None) -> list[Hit]:
-        """The steps of a video, level by level, in time order.
-
-        Args:
-            name: Name of the video (`IndexedVideo.video`).
-            level: Return only this level (0 is the coarsest).
-
-        Returns:
-            The steps, each with score 1. Empty if there is no such video.
-        """
+        """The steps of a video in time order, of one level (0 is the coarsest) or level by level, each with score 1."""
         hits = [Hit.from_row(row, 1.0) for row in self.tables.read(step_filter([name], level), HIT_COLUMNS)]
         return sorted(hits, key=lambda hit: (hit.level, hit.start_s))
 
@@ -107,12 +91,7 @@ class CorpusReader:
         return {video: tuple(each) for video, each in names.items()}
 
     def described_steps(self, name: str, level: int) -> list[tuple[Hit, np.ndarray, bytes | None]]:
-        """The steps of one level of a video in time order, each with its vector and its thumbnail.
-
-        Args:
-            name: Name of the video (`IndexedVideo.video`).
-            level: Level of the steps (0 is the coarsest).
-        """
+        """The steps of one level of a video in time order, each with its vector and its thumbnail."""
         rows = self.tables.read(RowFilter([name], levels=(level,)), [*HIT_COLUMNS, "vector", "picture"])
         rows.sort(key=lambda row: row["start_s"])
         return [(Hit.from_row(row, 1.0), np.array(row["vector"], dtype=np.float32), row["picture"]) for row in rows]
@@ -170,10 +149,7 @@ class CorpusReader:
 
         Args:
             vector: (D,), such as a row of `Engine.embed_queries` or `Video.embed_spans`.
-            num: Maximum number of hits.
-            videos: Search only these videos.
-            level: Search only this level (0 is the coarsest).
-            exact: Compare with every step, also in a corpus that is large enough for an index.
+            num, videos, level, exact: As for `search_text`.
 
         Returns:
             Hits, nearest first.
@@ -202,10 +178,8 @@ class CorpusReader:
         Args:
             name: Name of the video, as for `find`.
             time_s: A moment of the step.
-            num: Maximum number of hits.
             level: Level of the step and of the hits. Defaults to the finest level of the video.
-            videos: Search only these videos.
-            exact: Compare with every step, also in a corpus that is large enough for an index.
+            num, videos, exact: As for `search_text`.
 
         Returns:
             The step at the moment, and the hits in descending order of the probability (their score)

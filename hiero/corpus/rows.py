@@ -135,8 +135,8 @@ class Hit:
 
     @classmethod
     def from_row(cls, row: dict[str, Any], probability: float) -> Hit:
-        """Build a hit from the HIT_COLUMNS of a row. Old corpora have no `origin`."""
-        return cls(**{name: row[name] for name in HIT_COLUMNS if name in row}, probability=float(probability))
+        """Build a hit from the HIT_COLUMNS of a row."""
+        return cls(**{name: row[name] for name in HIT_COLUMNS}, probability=float(probability))
 
     @property
     def title(self) -> str:

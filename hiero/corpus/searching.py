@@ -120,7 +120,7 @@ def find_words(tables: CorpusTables, text: str, query: StepQuery) -> dict[str, W
     found = _find_spoken(tables, vector, query) if has_speech else {}
     if names:
         similarity = encode_minilm([row["label"] for row in names]) @ vector
-        for row, probability in zip(names, calibration.spoken(similarity), strict=True):
+        for row, probability in zip(names, calibration.probability(similarity, calibration.SPOKEN), strict=True):
             if row["uid"] not in found or found[row["uid"]].probability < probability:
                 found[row["uid"]] = WordEvidence(float(probability))
     best = sorted(found, key=lambda uid: -found[uid].probability)[: WINDOWS_PER_HIT * query.num]
@@ -142,7 +142,7 @@ def _find_spoken(tables: CorpusTables, vector: np.ndarray, query: StepQuery) -> 
         middle_s = (window["start_s"] + window["end_s"]) / 2
         for step in steps:
             if step.level == finest and step.start_s <= middle_s < step.end_s:
-                probability = float(calibration.spoken(np.array(1 - window["_distance"])))
+                probability = float(calibration.probability(1 - window["_distance"], calibration.SPOKEN))
                 best.setdefault(step.uid, WordEvidence(probability, shorten_quote(window["text"])))
     return best
 
@@ -219,7 +219,7 @@ def read_step_sequences(tables: CorpusTables, rows: RowFilter) -> list[StepSeque
     order = sorted(range(len(hits)), key=lambda i: (hits[i].level, hits[i].video, hits[i].start_s))
     groups = [list(group) for _, group in groupby(order, key=lambda i: (hits[i].level, hits[i].video))]
     return [
-        StepSequence([hits[i] for i in group], vectors[group], read_features([steps[i].get("features") for i in group]))
+        StepSequence([hits[i] for i in group], vectors[group], read_features([steps[i]["features"] for i in group]))
         for group in groups
     ]
 
@@ -252,7 +252,7 @@ def find_same_steps(
         for score, hit in zip(part[row], steps.hits, strict=True)
     ]
     ranked = sorted(ranked, key=lambda pair: (-pair[0], pair[1].video, pair[1].start_s))[: query.num]
-    return step, [replace(hit, probability=float(calibration.same_step(score, weights))) for score, hit in ranked]
+    return step, [replace(hit, probability=float(calibration.probability(score, weights))) for score, hit in ranked]
 
 
 def _compare_sequences(
@@ -260,7 +260,7 @@ def _compare_sequences(
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
     """Scores of steps against those of each other video, and the weights that give their probability."""
     sizes = {None if s.features is None else s.features.shape[1] for s in (steps, *others)}
-    if None in sizes or len(sizes) > 1:  # some videos were indexed by a version that kept no features
+    if None in sizes or len(sizes) > 1:  # some videos have no features of a backbone, or those of another
         return correspondence(steps.vectors, [other.vectors for other in others]), calibration.SAME_STEP
     own, *joined = (join_features(s.vectors, s.features) for s in (steps, *others) if s.features is not None)
     return correspondence(own, joined, step_weight=JOINED_STEP_WEIGHT), calibration.SAME_JOINED_STEP

@@ -84,8 +84,6 @@ class RowFilter:
 ANY_ROW = RowFilter()
 WHOLE_VIDEOS = RowFilter(levels=(VIDEO_LEVEL,))
 NAMED_STEPS = RowFilter(named=True)
-# Columns of steps that corpora of earlier versions lack, and their values there
-NEW_COLUMNS = {"origin": "'model'", "named": "false", "features": "arrow_cast(NULL, 'Binary')"}
 
 
 def _sql_literal(value: str | int) -> str:
@@ -175,23 +173,18 @@ class CorpusTables:
             query = table.search(vector.astype(np.float32), vector_column_name="vector").distance_type("cosine")
             if (where := rows.to_sql()) is not None:
                 query = query.where(where, prefilter=True)
-            query = query.select([*_stored_columns(table, columns), "_distance"]).limit(num)
+            query = query.select([*columns, "_distance"]).limit(num)
             refine_factor = max(1, min(REFINE_FACTOR, MAX_REFINED // num))
             query = query.bypass_vector_index() if exact else query.nprobes(NUM_PROBES).refine_factor(refine_factor)
             return list(query.to_list())
 
         return self._query(search, name)
 
-    def missing_columns(self) -> list[str]:
-        """The columns of steps that a corpus of an earlier version lacks."""
-        return sorted(set(NEW_COLUMNS) - set(self.get(STEPS).schema.names))
-
     def read_names(self) -> Rows:
         """The steps that people named, with `uid`, `video`, `level` and `label`; read once for each version."""
         version = self.get(STEPS).version
         if self._names is None or self._names[0] != version:
-            has_names = "named" not in self.missing_columns()
-            self._names = version, self.read(NAMED_STEPS, ["uid", "video", "level", "label"]) if has_names else []
+            self._names = version, self.read(NAMED_STEPS, ["uid", "video", "level", "label"])
         return self._names[1]
 
     def _query(self, query: Callable[[], Result], name: TableName) -> Result:
@@ -234,16 +227,11 @@ class CorpusTables:
                 raise error from None
 
     def replace(self, name: TableName, videos: Sequence[str], rows: pa.Table | None) -> None:
-        """Replace all rows of some videos in one commit. Without `rows` they are deleted.
-
-        A missing table is created, and columns that it lacks are added.
-        """
+        """Replace all rows of some videos in one commit, or delete them without `rows`. Creates a missing table."""
         if self.find(name) is None:
             if rows is None:
                 return
             self.create(name, rows.schema)
-        elif rows is not None and name == STEPS and (missing := self.missing_columns()):
-            self.get(STEPS).add_columns({column: NEW_COLUMNS[column] for column in missing})
         table, old = self.get(name), RowFilter(videos)
         exists = bool(videos) and table.count_rows(old.to_sql()) > 0
         if rows is None:
@@ -302,13 +290,7 @@ def query_rows(table: Any, rows: RowFilter, columns: list[str], num: int = ALL_R
     """A query for columns of rows, in the order of the table."""
     where = rows.to_sql()
     query = table.search() if where is None else table.search().where(where)
-    return query.select(_stored_columns(table, columns)).limit(num)
-
-
-def _stored_columns(table: Any, columns: list[str]) -> list[str]:
-    """Those of the columns that a table has. A corpus of an earlier version may lack some."""
-    names = table.schema.names
-    return [column for column in columns if column in names]
+    return query.select(columns).limit(num)
 
 
 def drop_repeated(table: Any, rows: RowFilter = ANY_ROW) -> None:

@@ -334,7 +334,7 @@ class Nodes(Sight):
         if self.prototypes.labels and len(spans):
             lengths = (spans[:, 1] - spans[:, 0]) / len(self.nodes)
             similarity = self.prototypes.share_names(similarity, labels, lengths, _are_whole(level))
-        return calibration.label(similarity.T)
+        return calibration.probability(similarity.T, calibration.LABEL)
 
     def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         """Phrases compete with the whole vocabulary."""
@@ -444,11 +444,11 @@ class Pictures(Sight):
 
     def label_probabilities(self, labels: Sequence[str], level: Sequence[Step], is_given: bool) -> np.ndarray:
         similarity = self.name_similarity(self.cached_similarity(labels), self.level_spans(level))
-        probabilities = calibration.match(similarity.T)
+        probabilities = calibration.probability(similarity.T, calibration.MATCH)
         if not is_given:
             learned = set(self.prototypes.labels)
             bundled = [i for i, label in enumerate(labels) if label not in learned]
-            probabilities[:, bundled] = calibration.match(similarity[bundled].T, weights=calibration.BUNDLED_MATCH)
+            probabilities[:, bundled] = calibration.probability(similarity[bundled].T, calibration.BUNDLED_MATCH)
         return probabilities
 
     @cached_property
@@ -459,7 +459,7 @@ class Pictures(Sight):
 
     def rate_phrases(self, level: Sequence[Step], similarity: Rows, log_odds: Rows) -> list[tuple[np.ndarray, float]]:
         return [
-            (calibration.match(own, odds), max(MIN_LABEL_PROBABILITY, step.probability or 0.0))
+            (calibration.probability(own, calibration.MATCH, odds), max(MIN_LABEL_PROBABILITY, step.probability or 0.0))
             for step, own, odds in zip(level, similarity, log_odds, strict=True)
         ]
 

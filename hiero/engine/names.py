@@ -27,7 +27,7 @@ class ComparedNames(Compared):
         """Probability that the name at each span means each query, (Q, N); twice, because it is that of its moment."""
         out = np.zeros((len(self.cosines), len(spans)))
         for k, j in enumerate((spans == self.spans[:, None]).all(2).argmax(1)):
-            out[:, j] = np.maximum(out[:, j], calibration.spoken(self.cosines[:, k]))
+            out[:, j] = np.maximum(out[:, j], calibration.probability(self.cosines[:, k], calibration.SPOKEN))
         return out, out
 
     def certain(self, spans: np.ndarray) -> np.ndarray:
@@ -38,6 +38,7 @@ class ComparedNames(Compared):
         if not len(here):
             return None
         best = here[self.cosines[query, here].argmax()]
-        if calibration.spoken(self.cosines[query, best]) <= max(MIN_NAME_PROBABILITY, shown[1]):
+        probability = calibration.probability(self.cosines[query, best], calibration.SPOKEN)
+        if probability <= max(MIN_NAME_PROBABILITY, shown[1]):
             return None
         return replace(match, rests_on="name", quote=self.steps[best].label)

@@ -129,7 +129,7 @@ def place_learned_names(sight: Sight, labels: Sequence[str], level: Sequence[Ste
         return list(level)
     similarity = sight.similarity(names)
     spans = sight.spans[sight.rank_scores(names, similarity, sight.spans).argmax(1)]
-    probability = calibration.label(span_means(similarity, spans).diagonal())
+    probability = calibration.probability(span_means(similarity, spans).diagonal(), calibration.LABEL)
     owner = place_names(spans, np.where(probability < MIN_LEARNED_PROBABILITY, 0.0, probability), len(sight.nodes))
     numbers = np.repeat(np.arange(len(level)), np.diff([*(span[0] for span in sight.level_spans(level)), len(owner)]))
     placed = []

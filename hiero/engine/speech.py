@@ -91,7 +91,7 @@ class ComparedSpeech(Compared):
     def explain(self, match: Match, query: int, span: np.ndarray, shown: tuple[float, float]) -> Match:
         """Say whether a match was seen or heard, and quote the words."""
         # `speech_probability` is lower for long spans, but words in a part of a span are evidence for all of it.
-        spoken = calibration.spoken(self.similarity[query][span[0] : span[1]].max())
+        spoken = calibration.probability(self.similarity[query][span[0] : span[1]].max(), calibration.SPOKEN)
         rests_on = strongest_evidence(shown[0], float(spoken))
         quote = None if rests_on == "pictures" else self.speech.quote(self.queries[query], span)
         return replace(match, rests_on=rests_on, quote=quote)
@@ -138,4 +138,5 @@ def spread_windows(cosines: np.ndarray, spans: np.ndarray, num_nodes: int) -> np
 def speech_probability(similarity: np.ndarray, spans: np.ndarray, spacing_s: float) -> np.ndarray:
     """Probability that each span is where each text is spoken, (Q, N)."""
     scores = score_spans(similarity, spans, spacing_s, SPEECH_TEMPERATURE)
-    return np.asarray(calibration.spoken(similarity.max(1))[:, None] * scores / scores.max(1, keepdims=True))
+    spoken = calibration.probability(similarity.max(1), calibration.SPOKEN)
+    return np.asarray(spoken[:, None] * scores / scores.max(1, keepdims=True))

@@ -27,7 +27,7 @@ from hiero.evaluation.results import Table
 from hiero.features.files import read_feature_array
 from hiero.formats.annotations import AnnotatedVideo
 from hiero.model.model_folder import SHIPPED, open_model_folder
-from hiero.steps.clustering import cluster, natural_partitions, tw_finch
+from hiero.steps.clustering import cluster, finch, natural_partitions
 from hiero.steps.similarity import Evidence, NodeEvidence
 from hiero.types import AnnotatedStep, Clock
 
@@ -111,7 +111,7 @@ class Case:
             return cluster(x, num, algorithm, kappa=kappa, random_state=random_state)
         if source not in self.finch_rounds:
             self.finch_rounds[source] = natural_partitions(x)
-        return tw_finch(x, num, self.finch_rounds[source])
+        return finch(x, num, rounds=self.finch_rounds[source])
 
     def vectors(self, source: str) -> np.ndarray:
         """One vector for each node, (T, D), from a source that methods name."""

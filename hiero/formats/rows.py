@@ -13,15 +13,14 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from hiero.errors import InputError
-from hiero.formatting import one_line
+from hiero.formatting import level_names, one_line
 from hiero.storage.files import parse_json
 from hiero.types import MAX_ID_LENGTH, MAX_TIME_S, Step
 
 FRAME_RATE = 25.0  # frames per second in Label Studio and edit lists, and the default of other formats
 FRAME_TOLERANCE = 1e-4  # rounding error of times, in frames
 HIERO_PROPERTY = "hiero"  # where hiero stores what a format cannot express
-NUMBERED_LEVEL = re.compile(r"level[ _]?(\d{1,3})")
-LEVEL_RANKS = {"step": 0, "coarse": 0, "medium": 1, "fine": 2}
+DEFAULT_TITLE = re.compile(r"(Step|Part) \d+")  # of a step without a label
 # control characters that JSON does not escape
 RAW_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 NO_THREAD = -1  # of a step that gets a thread later
@@ -39,8 +38,6 @@ def imported_step(
     `original` is the document of the step that hiero exported, whose details are restored.
     """
     label = None if name is None else one_line(str(name)) or None
-    if id is not None and original is None and label == one_line(f"step {id}"):
-        label = None  # the previous version wrote this for a step without a label
     if isinstance(original, dict) and label is not None and label == original.get("title"):  # how people read its label
         label = one_line(str(original.get("label") or "")) or None
     row = Step(parse_id(id), start_s, end_s, NO_THREAD, background=background, label=label, origin="imported")
@@ -51,12 +48,6 @@ def imported_step(
 def describe_step(step: Step) -> str:
     """The name and span in messages."""
     return f"{one_line(step.label or '') or 'a step'} ({step.start_s:.1f}-{step.end_s:.1f} s)"
-
-
-def level_rank(name: str) -> int | None:
-    """The position of a level that hiero exports, in this or the previous version, or None for another name."""
-    match = NUMBERED_LEVEL.fullmatch(name)
-    return int(match[1]) if match else LEVEL_RANKS.get(name)
 
 
 # Text
@@ -144,17 +135,12 @@ def _restore_step(row: Step, step: Step) -> Step:
     A step that was renamed or moved in the other tool counts as imported.
     """
     label = one_line(step.label or "")
-    is_unnamed = not label and (row.label is None or _is_default_title(row.label, step.id))
+    is_unnamed = not label and (row.label is None or DEFAULT_TITLE.fullmatch(row.label))
     if row.label not in (label, one_line(step.shown_label or "")) and not is_unnamed:
         return replace(row, id=step.id)
     is_moved = (to_ms(row.start_s), to_ms(row.end_s)) != (to_ms(step.start_s), to_ms(step.end_s))
     origin = "imported" if is_moved else step.origin
     return replace(step, start_s=row.start_s, end_s=row.end_s, parent=None, children=(), origin=origin)
-
-
-def _is_default_title(label: str, id: str) -> bool:
-    """Whether a label is what hiero writes for a step without one, in this or an earlier version."""
-    return re.fullmatch(r"(Step|Part) \d+|Steps \d+ to \d+", label) is not None or label == one_line(f"step {id}")
 
 
 def index_steps(document: Any) -> tuple[dict[str, Any], float | None]:
@@ -172,9 +158,9 @@ def mean_length(rows: Sequence[Step]) -> float:
 def order_levels(by_name: Mapping[str, Sequence[Step]]) -> list[list[Step]]:
     """Levels from coarse to fine: by their names, or else by the mean length of their steps."""
     named = {name: list(rows) for name, rows in by_name.items() if rows}
-    ranks = {name: rank for name in named if (rank := level_rank(name)) is not None}
-    if len(ranks) == len(named):
-        return [named[name] for name in sorted(named, key=lambda name: ranks[name])]
+    names = level_names(len(named))
+    if set(names) == set(named):
+        return [named[name] for name in names]
     return sorted(named.values(), key=mean_length, reverse=True)
 
 

@@ -28,7 +28,7 @@ COLUMNS = {  # names of columns in other programs
     "video": "video|video_id|video_uid|file|filename|recording",
 }
 OWN_COLUMNS = ("id", "thread", "background")  # further columns in tables of hiero
-DETAILS = ("thread", "probability", "origin")  # one is enough to tell our tables from those of others
+DETAILS = ("thread", "probability", "origin")
 MODEL_LABEL = "model_label"  # the name that the model gave: another one in the column `label` comes from a person
 
 
@@ -136,7 +136,7 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         from pyarrow import parquet
     except ImportError:
         raise InputError(NO_PARQUET) from None
-    floats, integers = ("start_s", "end_s", "probability"), ("level", "thread")
+    floats, integers = ("start_s", "end_s", "probability", "score"), ("level", "thread")
     types = {**dict.fromkeys(floats, pa.float64()), **dict.fromkeys(integers, pa.int32()), "background": pa.bool_()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in hierarchy.columns])
     out = io.BytesIO()

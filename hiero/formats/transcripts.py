@@ -29,7 +29,6 @@ MIN_EXPORTED_CUES = 2  # fewer cues do not show whether hiero wrote an SRT
 LANGUAGE = re.compile(r"(\.en(g|glish)?([-_.]\w+)?)?", re.IGNORECASE)  # kitchen.en.srt, kitchen.en-US.vtt
 POSITION = re.compile(r"\{\\[^{}]*\}")  # {\an8}
 SOUND = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|[♪♫]+|^\s*>>")  # [Music], (applause), and >> for a new speaker
-EXPORTED_ID = re.compile(r"(step|coarse|medium|fine|level\d+)-\d+|\d+\.\d+")  # ids of steps, also of old ones
 
 Row = tuple[float, float, str]  # start, end and text
 
@@ -103,18 +102,16 @@ def _is_transcript(path: Path) -> bool:
 def is_exported_steps(path: Path) -> bool:
     """Whether a subtitle file holds steps that hiero has exported rather than speech.
 
-    Exported chapters (.vtt) are recognised by their first line or by the ids of steps. An .srt
-    counts as steps if it covers the video from 0 on without a gap, and no text ends like a sentence.
+    Exported chapters (.vtt) are recognised by their first line. An .srt counts as steps if it covers
+    the video from 0 on without a gap, and no text ends like a sentence.
     """
     try:
         content = _read_text(path)
         cues = parse_cues(content)
     except (InputError, ValueError):
         return False
-    if content.startswith(HIERO_VTT_HEADER):
-        return True
     if path.suffix.lower() == ".vtt":
-        return bool(cues) and all(EXPORTED_ID.fullmatch(cue.id) for cue in cues)
+        return content.startswith(HIERO_VTT_HEADER)
     if len(cues) < MIN_EXPORTED_CUES or cues[0].start_s != 0:
         return False
     has_gap = any(before.end_s != after.start_s for before, after in pairwise(cues))

@@ -15,7 +15,6 @@ from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from hiero.config import ModelConfig
 from hiero.errors import InputError
@@ -98,22 +97,14 @@ class HieroEnsemble(PretrainedModel):
         for network in self.members:
             network.configure(network.config.replace(**changes))
 
-    def forward(
-        self,
-        features: Tensor,
-        mask: Tensor | None = None,
-        times: Tensor | None = None,
-        *,
-        spacing_s: float | None = None,
-        threads: bool | None = None,
-    ) -> list[Level]:
+    def forward(self, *inputs: Tensor | None, **options: Any) -> list[Level]:
         """Enrich the nodes of a batch of videos. The arguments are those of `HiERO.forward`.
 
         Returns:
             Levels with the concatenated features of the networks, (B, T, Σ D), and the threads of
             the first network.
         """
-        outputs = [network(features, mask, times, spacing_s=spacing_s, threads=threads) for network in self.members]
+        outputs = [network(*inputs, **options) for network in self.members]
         return [
             replace(levels[0], features=torch.cat([level.features for level in levels], dim=-1))
             for levels in zip(*outputs, strict=True)
@@ -124,13 +115,9 @@ class HieroEnsemble(PretrainedModel):
         parts = features.split([network.config.hidden_size for network in self.members], dim=-1)
         return self._join([network.embed_video(part) for network, part in zip(self.members, parts, strict=True)])
 
-    def embed_video(self, features: Tensor) -> Tensor:
-        """Decoder features (…, Σ D) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self.video_head(features), dim=-1)
-
-    def embed_text(self, vectors: Tensor) -> Tensor:
-        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self._join([network.embed_text(vectors) for network in self.members]), dim=-1)
+    def text_head(self, vectors: Tensor) -> Tensor:
+        """Text encoder outputs (…, text_size) → shared space (…, E), not normalised."""
+        return self._join([network.embed_text(vectors) for network in self.members])
 
     def _join(self, vectors: list[Tensor]) -> Tensor:
         return torch.cat(vectors, dim=-1) / len(vectors) ** 0.5 @ self.projection

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -32,8 +33,18 @@ class PretrainedModel(nn.Module):
     """A network with files. The text encoder and the other entries of config.json are kept and saved again."""
 
     config: ModelConfig
+    video_head: Callable[[Tensor], Tensor]  # decoder features (…, D) → shared space (…, E), not normalised
+    text_head: Callable[[Tensor], Tensor]
     _extra: dict[str, Any] | None = None  # other entries of config.json
     _text_encoder: Path | None = None
+
+    def embed_video(self, features: Tensor) -> Tensor:
+        """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.video_head(features), dim=-1)
+
+    def embed_text(self, vectors: Tensor) -> Tensor:
+        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
+        return F.normalize(self.text_head(vectors), dim=-1)
 
     def fingerprint(self) -> str:
         """A hash of configuration and weights, which identifies results of this model."""
@@ -53,15 +64,10 @@ class PretrainedModel(nn.Module):
         write_model_folder(folder, self.config, self.state_dict(), {**self._network_settings(), **(self._extra or {})})
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload the model folder to the Hugging Face hub.
+        """Upload the model folder to the Hugging Face hub, and return the address of the commit.
 
-        Args:
-            repo_id: Repository, such as `name/model`. It is created if it does not exist.
-            private: Whether a new repository is private. Defaults to the setting of the account.
-            token: Access token. Defaults to that of `hf auth login`.
-
-        Returns:
-            The address of the commit.
+        The repository is created if it does not exist. `private` and `token` default to the settings of
+        the account and to the token of `hf auth login`.
         """
         from huggingface_hub import HfApi  # takes half a second to import
 
@@ -77,11 +83,7 @@ class PretrainedModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **hub_options: Any) -> Self:
-        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model.
-
-        Raises:
-            InputError: The folder is missing or damaged, or holds a model of the other class.
-        """
+        """Load a model of this class, in evaluation mode. `hiero.load_model` loads any model."""
         return cls.from_folder(open_model_folder(name, **hub_options))
 
     @classmethod
@@ -258,22 +260,10 @@ class HiERO(PretrainedModel):
         return features
 
     def standardise(self, mean: Tensor, deviation: Tensor) -> None:
-        """Set mean and standard deviation of the input channels (with `standardise` in the configuration).
+        """Set mean and standard deviation (F,) of the input channels over the training videos, with `standardise`.
 
         A channel that is constant in training is switched off, because nothing was learned about it.
-
-        Args:
-            mean: Mean of each channel over the training videos, (F,).
-            deviation: Standard deviation of each channel over the training videos, (F,).
         """
         self.input_mean.copy_(mean)
         varies = deviation > MIN_RELATIVE_DEVIATION * deviation.mean()
         self.input_scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
-
-    def embed_video(self, features: Tensor) -> Tensor:
-        """Decoder features (…, D) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self.video_head(features), dim=-1)
-
-    def embed_text(self, vectors: Tensor) -> Tensor:
-        """Text encoder outputs (…, text_size) → unit vectors in the shared space (…, E)."""
-        return F.normalize(self.text_head(vectors), dim=-1)

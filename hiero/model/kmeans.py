@@ -19,9 +19,6 @@ from torch.nn import functional as F
 from hiero.devices import single_threaded_math
 
 MIN_POINTS_PER_VIDEO = 256  # points of a video on a CPU from which it is clustered on its own
-MIN_GRAM_WIDTH = 48  # width of points from which sums of inner products are cheaper than distances
-MAX_GRAM_POINTS = 4096  # most points whose inner products are stored, 128 MiB
-GRAM_SHARE = 24  # points per centre and restart up to which inner products pay off
 MAX_TABLE_SIZE = 2**18  # distances of restarts that step together, which fit into the processor's cache
 MIN_SHARED_SIZE = 2**20  # distances from which restarts share the cores
 
@@ -46,7 +43,6 @@ def kmeans(
     *,
     random_state: int = 0,
     num_restarts: int = 8,
-    mask: Tensor | None = None,
     num_iterations: int = 50,
     early_stop: bool = True,
 ) -> Tensor:
@@ -55,25 +51,20 @@ def kmeans(
     numbers = uniform_hash(*shape, random_state=random_state, device=points.device)
     on_cpu = points.dtype == torch.float32 and points.device.type == "cpu" and not torch.compiler.is_compiling()
     if on_cpu and early_stop and points.shape[1] >= MIN_POINTS_PER_VIDEO:
-        labels = torch.zeros(points.shape[:2], dtype=torch.long)
-        for i, video in enumerate(points.detach()):
-            used = slice(None) if mask is None else mask[i]
-            arrays = video[used].numpy(), num_clusters, numbers.numpy(), num_iterations, torch.get_num_threads()
-            labels[i, used] = torch.from_numpy(kmeans_of_points(*arrays))
-        return renumber(labels, num_clusters, mask)
-    valid = points.new_ones(points.shape[:2]) if mask is None else mask.to(points.dtype)
-    points = points * valid[..., None]
+        settings = num_clusters, numbers.numpy(), num_iterations, torch.get_num_threads()
+        videos = [torch.from_numpy(kmeans_of_points(video.numpy(), *settings)) for video in points.detach()]
+        return renumber(torch.stack(videos), num_clusters)
     square = points.square().sum(-1)[:, None, :, None]
 
     def squared_distances(centres: Tensor) -> Tensor:
-        """(B, R, k, C) → (B, R, N, k), 0 on padding."""
+        """(B, R, k, C) → (B, R, N, k)."""
         cross = torch.einsum("bnc,brkc->brnk", points, centres)
-        return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0) * valid[:, None, :, None]
+        return (square - 2 * cross + centres.square().sum(-1)[:, :, None]).clamp_min(0)
 
-    centres = _seed_centres(points, valid, squared_distances, numbers.to(points.dtype))
+    centres = _seed_centres(points, squared_distances, numbers.to(points.dtype))
     labels = squared_distances(centres).argmin(-1)  # (B, R, N)
     for _ in range(num_iterations):
-        member = F.one_hot(labels, num_clusters).to(points.dtype) * valid[:, None, :, None]
+        member = F.one_hot(labels, num_clusters).to(points.dtype)
         count = member.sum(2)[..., None]
         mean = torch.einsum("brnk,bnc->brkc", member, points) / count.clamp_min(1)
         centres = torch.where(count > 0, mean, centres)  # an empty cluster keeps its centre
@@ -83,16 +74,14 @@ def kmeans(
         labels = updated
     inertia = squared_distances(centres).amin(-1).sum(-1)  # (B, R)
     best = inertia.argmin(1)[:, None, None].expand(-1, 1, labels.shape[-1])
-    return renumber(labels.gather(1, best)[:, 0], num_clusters, mask)
+    return renumber(labels.gather(1, best)[:, 0], num_clusters)
 
 
-def _seed_centres(
-    points: Tensor, valid: Tensor, squared_distances: Callable[[Tensor], Tensor], numbers: Tensor
-) -> Tensor:
+def _seed_centres(points: Tensor, squared_distances: Callable[[Tensor], Tensor], numbers: Tensor) -> Tensor:
     """Greedy k-means++ (B, R, K, C): of a few points drawn by squared distance, the one with the least inertia."""
     num_clusters, num_restarts, _num_trials = numbers.shape
     centres: list[Tensor] = []
-    weight = valid[:, None].expand(-1, num_restarts, -1)  # (B, R, N): uniform for the first centre
+    weight = points.new_ones(len(points), num_restarts, points.shape[1])  # uniform for the first centre
     nearest = torch.full_like(weight, torch.inf)  # squared distance to the nearest centre
     for k in range(num_clusters):
         # Draw points with probability proportional to their weight, by inverting the cumulative sum.
@@ -108,31 +97,22 @@ def _seed_centres(
     return torch.stack(centres, dim=2)
 
 
-def renumber(labels: Tensor, num_clusters: int, mask: Tensor | None = None) -> Tensor:
+def renumber(labels: Tensor, num_clusters: int) -> Tensor:
     """Number the clusters by first appearance, (B, N) → (B, N)."""
     index = torch.arange(labels.shape[1], device=labels.device)
     member = labels[..., None] == torch.arange(num_clusters, device=labels.device)
-    if mask is not None:
-        member = member & mask[..., None]
     first = torch.where(member, index[:, None], labels.shape[1]).amin(1)  # (B, K)
     num_earlier = (first[:, None] < first[..., None]).sum(-1)  # only empty clusters tie
-    labels = num_earlier.gather(1, labels)
-    return labels if mask is None else torch.where(mask, labels, -1)
+    return num_earlier.gather(1, labels)
 
 
 # K-Means of one video on a CPU
 #
 # After the first steps of Lloyd's algorithm few points move. Only the centres that lost or got a
 # point change, so only their rows of the table of squared distances (K, N) are recomputed, and their
-# sums change by the points that moved. If points are few and wide, their inner products are computed
-# once. The distance of point i to the centre of a cluster c is then a sum of them,
-#
-#     |xᵢ − mean_c|² = Gᵢᵢ − 2/|c| Σ_{j ∈ c} Gᵢⱼ + 1/|c|² Σ_{j, l ∈ c} Gⱼₗ,    G = X Xᵀ
-#
-# and a step costs as much as points move, whatever their width. Restarts of a small problem step
-# together, because calls take longer than the arithmetic: cluster k of restart r is number r K + k.
-# Restarts of large problems share the cores with one thread each. `tests/oracle/kmeans.py` is the
-# plain algorithm.
+# sums change by the points that moved. Restarts of a small problem step together, because calls take
+# longer than the arithmetic: cluster k of restart r is number r K + k. Restarts of large problems
+# share the cores with one thread each. `tests/oracle/kmeans.py` is the plain algorithm.
 
 
 def kmeans_of_points(
@@ -140,10 +120,9 @@ def kmeans_of_points(
 ) -> np.ndarray:
     """The best of several restarts of Lloyd's algorithm from k-means++ seeds."""
     points = np.ascontiguousarray(points, dtype=np.float32)
-    num, width = points.shape
-    use_gram = width >= MIN_GRAM_WIDTH and num <= min(MAX_GRAM_POINTS, GRAM_SHARE * num_clusters * numbers.shape[1])
-    distances: GramDistances | PointDistances = GramDistances(points) if use_gram else PointDistances(points)
-    num_together = max(1, MAX_TABLE_SIZE // (num * num_clusters))
+    distances = SquaredDistances(points)
+    table_size = len(points) * num_clusters
+    num_together = max(1, MAX_TABLE_SIZE // table_size)
 
     def run(numbers: np.ndarray) -> list[tuple[np.ndarray, float]]:
         """Labels and inertia of some restarts."""
@@ -152,19 +131,17 @@ def kmeans_of_points(
         return [result for group in groups for result in _run_lloyd(distances, group, num_iterations)]
 
     # Products are small, so several threads would mostly wait for each other.
-    num_workers = min(num_workers, numbers.shape[1]) if num * num_clusters >= MIN_SHARED_SIZE else 1
+    num_workers = min(num_workers, numbers.shape[1]) if table_size >= MIN_SHARED_SIZE else 1
     with single_threaded_math(), ThreadPoolExecutor(num_workers) as pool:
         parts = np.array_split(numbers, num_workers, axis=1)
         results = [result for part in pool.map(run, parts) for result in part]
     return min(results, key=lambda result: result[1])[0]
 
 
-def _run_lloyd(
-    distances: PointDistances | GramDistances, indices: np.ndarray, num_iterations: int
-) -> list[tuple[np.ndarray, float]]:
+def _run_lloyd(distances: SquaredDistances, indices: np.ndarray, num_iterations: int) -> list[tuple[np.ndarray, float]]:
     """Labels (N,) and inertia of restarts that start with points (R, K) as centres."""
     num_restarts, num_clusters = indices.shape
-    sums = np.zeros((indices.size, distances.rows.shape[1]))  # over the points of each cluster
+    sums = np.zeros((indices.size, distances.points.shape[1]))  # over the points of each cluster
     counts = np.zeros(indices.size, dtype=np.int64)
     table = distances.to_points(indices.ravel())
     each = np.arange(table.shape[1])
@@ -174,8 +151,8 @@ def _run_lloyd(
     points, old, new = np.tile(each, num_restarts), None, labels.ravel()
     for step in range(num_iterations + 1):
         if step < num_iterations:
-            live = _change_sums(sums, counts, distances.rows, points, old, new)
-            table[live] = distances.to_means(sums, counts, live, labels)
+            live = _change_sums(sums, counts, distances.points, points, old, new)
+            table[live] = distances.to_centres((sums[live] / counts[live, None]).astype(np.float32))
             # A minimum is faster than its index, so only points with a nearer centre search for it.
             least = table.reshape(len(running), num_clusters, -1).min(1)
             is_moving = np.maximum(least, 0, out=least) < table[labels, each]
@@ -200,10 +177,10 @@ def _run_lloyd(
     return results
 
 
-def seed_points(distances: PointDistances | GramDistances, numbers: np.ndarray) -> np.ndarray:
+def seed_points(distances: SquaredDistances, numbers: np.ndarray) -> np.ndarray:
     """Greedy k-means++ seeds (R, K): of a few points drawn by squared distance, the one with the least inertia."""
     num_clusters, num_restarts, num_trials = numbers.shape
-    weight = np.ones((num_restarts, len(distances.rows)), dtype=np.float32)
+    weight = np.ones((num_restarts, len(distances.points)), dtype=np.float32)
     nearest = np.full_like(weight, np.inf)  # squared distance to the nearest centre
     out = np.empty((num_restarts, num_clusters), dtype=np.int64)
     each = np.arange(num_restarts)
@@ -214,7 +191,7 @@ def seed_points(distances: PointDistances | GramDistances, numbers: np.ndarray) 
         index = np.stack(
             [np.searchsorted(row, target, side="right") for row, target in zip(cumulative, targets, strict=True)]
         )
-        index = np.minimum(index, len(distances.rows) - 1)
+        index = np.minimum(index, len(distances.points) - 1)
         updated = distances.to_points(index.ravel()).reshape(num_restarts, num_trials, -1)
         np.minimum(updated, nearest[:, None], out=updated)
         best = updated.sum(2).argmin(1)
@@ -248,53 +225,21 @@ def _change_sums(
     return used[counts[used] > 0]
 
 
-class PointDistances:
-    """Squared distances by one product of the points (N, C) with the centres that changed."""
+class SquaredDistances:
+    """Squared distances of points (N, C) to centres by one product."""
 
     def __init__(self, points: np.ndarray) -> None:
-        self.rows = points
+        self.points = points
         square = np.einsum("nc,nc->n", points, points)
         # |x|² − 2 x·c + |c|² as one product of (x, |x|², 1) with (−2c, 1, |c|²).
         self.extended = np.concatenate([points.T, square[None], np.ones((1, len(points)), np.float32)])
 
     def to_points(self, indices: np.ndarray) -> np.ndarray:
         """Distances of points (P,) to all points, (P, N)."""
-        out = self._to_centres(self.rows[indices])
+        out = self.to_centres(self.points[indices])
         return np.maximum(out, 0, out=out)
 
-    def to_means(
-        self, sums: np.ndarray, counts: np.ndarray, live: np.ndarray | slice, labels: np.ndarray
-    ) -> np.ndarray:
-        """Distances of the means of clusters to all points, (P, N)."""
-        return self._to_centres((sums[live] / counts[live, None]).astype(np.float32))
-
-    def _to_centres(self, centres: np.ndarray) -> np.ndarray:
+    def to_centres(self, centres: np.ndarray) -> np.ndarray:
+        """Distances of centres (P, C) to all points, (P, N); rounding may make them negative."""
         square = np.einsum("nc,nc->n", centres, centres)[:, None]
         return np.concatenate([-2 * centres, np.ones_like(square), square], axis=1) @ self.extended
-
-
-class GramDistances:
-    """Squared distances from the inner products of all points, (N, N)."""
-
-    def __init__(self, points: np.ndarray) -> None:
-        self.rows = points @ points.T
-        self.square = self.rows.diagonal().copy()
-        self.square64 = self.square.astype(np.float64)
-
-    def to_points(self, indices: np.ndarray) -> np.ndarray:
-        """Distances of points (P,) to all points, (P, N)."""
-        out = self.rows[indices] * np.float32(-2)
-        out += self.square
-        out += self.square[indices, None]
-        return np.maximum(out, 0, out=out)
-
-    def to_means(
-        self, sums: np.ndarray, counts: np.ndarray, live: np.ndarray | slice, labels: np.ndarray
-    ) -> np.ndarray:
-        """Distances of the means of clusters to all points, (P, N). The sums are Σ_{j ∈ c} Gᵢⱼ."""
-        inside = sums[labels, np.arange(sums.shape[1])].ravel()
-        own = np.bincount(labels.ravel(), inside, len(counts))[live, None]  # Σ_{j, l ∈ c} Gⱼₗ
-        out = sums[live] * (-2 / counts[live, None])
-        out += self.square64
-        out += own / counts[live, None] ** 2
-        return out

@@ -22,6 +22,8 @@ from hiero.model.paired_logsumexp import BLOCK_SIZE, paired_logsumexp, to_single
 from hiero.model.process_group import ProcessGroup
 from hiero.model.unet import Level
 
+MASKED = -1e30  # similarity of pairs that do not count; unlike −∞, all of a row may have it and the gradient is 0
+
 
 class Timed(NamedTuple):
     """Nodes or narrations of a batch: vectors (B, N, D), times in seconds (B, N), and a mask (B, N)."""
@@ -57,14 +59,6 @@ def compute_losses(
     """L = L_vna + L_ft of a batch, from the levels of the network and the text encoder's outputs.
 
     With `peers`, all nodes are compared with the narrations of all processes.
-
-    Examples:
-        >>> import hiero, torch
-        >>> from hiero.model.losses import Timed, compute_losses
-        >>> model = hiero.HiERO(hiero.ModelConfig(input_size=8, hidden_size=16, text_size=4))
-        >>> texts = Timed(torch.randn(2, 5, 4), 20 * torch.rand(2, 5), torch.ones(2, 5, dtype=torch.bool))
-        >>> losses = compute_losses(model, model(torch.randn(2, 40, 8)), texts, hiero.LossConfig())
-        >>> losses.total.backward()
     """
     nodes = Timed(levels[0].features, levels[0].times, levels[0].mask)
     # Reachable nodes are fewer, but their number depends on the data: compiled steps need fixed
@@ -119,15 +113,15 @@ def alignment_loss(node_batch: Timed, text_batch: Timed, config: LossConfig, lev
     node_all, text_all = paired_logsumexp(
         nodes.to(dtype), texts.to(dtype), config.temperature, node_used, text_used, excluded
     )
-    positives = similarity.masked_fill(~positive, -torch.inf)
-    node_positive, text_positive = _safe_logsumexp(positives, 2, node_used), _safe_logsumexp(positives, 1, text_used)
+    positives = similarity.masked_fill(~positive, MASKED)
+    node_positive, text_positive = positives.logsumexp(2), positives.logsumexp(1)
     loss = _mean_loss(node_all - node_positive, node_used, text_all - text_positive, text_used, config.mode)
     if config.inside > 0:
         candidate = node_used[:, :, None] & text_used[:, None, :]
         if excluded is not None:
             candidate = candidate & ~excluded
-        candidates = similarity.masked_fill(~candidate, -torch.inf)
-        node_all, text_all = _safe_logsumexp(candidates, 2, node_used), _safe_logsumexp(candidates, 1, text_used)
+        candidates = similarity.masked_fill(~candidate, MASKED)
+        node_all, text_all = candidates.logsumexp(2), candidates.logsumexp(1)
         inside_loss = _mean_loss(node_all - node_positive, node_used, text_all - text_positive, text_used, config.mode)
         loss = (1 - config.inside) * loss + config.inside * inside_loss
     return loss
@@ -140,12 +134,6 @@ def gather_reachable(nodes: Timed, texts: Timed, config: LossConfig) -> Timed:
     order = (~used).int().argsort(dim=1, stable=True)[:, : max(1, int(used.sum(1).max()))]
     vectors = nodes.vectors.gather(1, order[..., None].expand(-1, -1, nodes.vectors.shape[2]))
     return Timed(vectors, nodes.times.gather(1, order), used.gather(1, order))
-
-
-def _safe_logsumexp(x: Tensor, dim: int, used: Tensor) -> Tensor:
-    """log Σ exp along `dim`; 0 with zero gradient for rows that are not `used`, whose entries are all −∞."""
-    x = torch.where(used.unsqueeze(dim), x, 0.0)
-    return torch.where(used, x.logsumexp(dim), 0.0)
 
 
 def _mean_loss(node_loss: Tensor, node_used: Tensor, text_loss: Tensor, text_used: Tensor, mode: str) -> Tensor:

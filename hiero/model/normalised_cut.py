@@ -118,7 +118,7 @@ def cut_samples(x: Tensor, num_threads: int, kappa: float, random_state: int) ->
     )
 
 
-def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = None) -> Tensor:
+def log_similarity(x: Tensor, kappa: float, form: Form) -> Tensor:
     """log S = (cos − 1)/κ. A zero vector has cosine 0 with everything."""
     x = F.normalize(x, dim=-1)
     num_nodes = x.shape[1]
@@ -130,8 +130,6 @@ def log_similarity(x: Tensor, kappa: float, form: Form, mask: Tensor | None = No
         log_s[:, i + num_rows :, i : i + num_rows] = stripe[..., num_rows:].mT
     if form == "sklearn":
         log_s.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    if mask is not None:
-        log_s.masked_fill_(~(mask[:, :, None] & mask[:, None, :]), -torch.inf)
     return log_s
 
 

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from hiero.config import ModelConfig
 from hiero.errors import InputError
 from hiero.model.gated_messages import SLOPE
+from hiero.model.normalised_cut import cut_samples
 from hiero.model.pooling import MIN_SQUARED_DISTANCE, nearest_sample, pool, resample, upsample, upsample_by_time
-from hiero.model.spectral import spectral_threads
+from hiero.model.spectral import spectral_cut
 from hiero.model.tdgc import TDGC, Neighbours, timed_neighbours, uniform_distances, uniform_neighbours
 from hiero.plugins import load_plugin
 
@@ -206,14 +207,15 @@ class FunctionAwareDecoder(nn.Module):
 @torch.no_grad()
 def cut_threads(x: Tensor, mask: Tensor, config: ModelConfig) -> Tensor:
     """Cluster a few evenly spread samples into threads; each node gets the label of its nearest sample."""
+    num, kappa, random_state = config.num_threads, config.kappa, config.random_state
     with torch.autocast(x.device.type, enabled=False):  # the cut needs single precision
         x = x.float() if x.dtype != torch.float64 else x
         if config.sample_points is None:
             threads = torch.full_like(mask, -1, dtype=torch.long)
-            for i, num_nodes in enumerate(mask.sum(1).tolist()):
-                threads[i, :num_nodes] = spectral_threads(x[i : i + 1, :num_nodes], config)[0]
+            for nodes, used, row in zip(x, mask, threads, strict=True):
+                row[used] = spectral_cut(nodes[used], num, kappa=kappa, form="training", random_state=random_state)
             return threads
-        labels = spectral_threads(resample(x, mask, config.sample_points), config)
+        labels = cut_samples(resample(x, mask, config.sample_points), num, kappa, random_state)
         nearest = nearest_sample(mask, config.sample_points, rounded=config.behaviour.rounded_samples)
         threads = labels.gather(1, nearest)
         if config.behaviour.truncated_labels:

@@ -25,6 +25,16 @@ SPOKEN = (13.5, -7.6)
 PRIOR_ODDS = 3 / 7  # most texts that people look for in a video are not in it
 
 
+def probability(score: np.ndarray, weights: tuple[float, float], log_odds: np.ndarray | float = 0.0) -> np.ndarray:
+    """Probability for a score, from a slope and an offset of the log-odds, and prior log-odds.
+
+    The score of a name is `Video.name_similarity`, that of speech a cosine, and that of the same step one
+    of `correspondence`.
+    """
+    slope, offset = weights
+    return _sigmoid(slope * score + offset + log_odds)
+
+
 def answer(similarity: np.ndarray, whole: np.ndarray, weights: tuple[float, float, float] = ANSWER) -> np.ndarray:
     """Probability that a step shows a text, given the text's similarities with the step and with its whole video.
 
@@ -36,46 +46,10 @@ def answer(similarity: np.ndarray, whole: np.ndarray, weights: tuple[float, floa
     return _sigmoid(by_similarity * similarity + by_difference * (similarity - whole) + offset)
 
 
-def match(
-    similarity: np.ndarray, log_odds: np.ndarray | float = 0.0, weights: tuple[float, float] = MATCH
-) -> np.ndarray:
-    """Probability that the best of many texts names a step, from `Video.name_similarity` with pictures.
-
-    `log_odds` are prior odds. `BUNDLED_MATCH` are the weights for texts that the user did not give.
-    """
-    slope, offset = weights
-    return _sigmoid(slope * similarity + offset + log_odds)
-
-
 def word(similarity: np.ndarray, weights: tuple[float, float]) -> np.ndarray:
-    """Probability that each verb or thing describes a span, (N, Q), from the words' similarities with it.
-
-    `VERB` and `THING` are the weights.
-    """
-    slope, offset = weights
+    """Probability that each verb or thing describes a span, (N, Q), from the words' similarities with it."""
     logits = (similarity - similarity.max(1, keepdims=True)) / WORD_TEMPERATURE
-    return _sigmoid(slope * (logits - np.log(np.exp(logits).sum(1, keepdims=True))) + offset)
-
-
-def label(similarity: np.ndarray) -> np.ndarray:
-    """Probability that a label is right for a step, from their similarity without pictures."""
-    slope, offset = LABEL
-    return _sigmoid(slope * similarity + offset)
-
-
-def same_step(score: np.ndarray, weights: tuple[float, float] = SAME_STEP) -> np.ndarray:
-    """Probability that two steps are the same, from a score of `correspondence`.
-
-    `SAME_JOINED_STEP` are the weights for scores of joined vectors.
-    """
-    slope, offset = weights
-    return _sigmoid(slope * score + offset)
-
-
-def spoken(cosine: np.ndarray) -> np.ndarray:
-    """Probability that a text is spoken, from the cosine with the most similar window of a transcript."""
-    slope, offset = SPOKEN
-    return _sigmoid(slope * cosine + offset)
+    return probability(logits - np.log(np.exp(logits).sum(1, keepdims=True)), weights)
 
 
 def _sigmoid(log_odds: np.ndarray) -> np.ndarray:

@@ -86,13 +86,10 @@ def _to_tensor(x: np.ndarray) -> Tensor:
 # required number of clusters, the closest pairs of the next larger round are merged.
 
 
-def finch(x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0) -> np.ndarray:
-    """TW-FINCH."""
-    return tw_finch(x, num)
-
-
-def tw_finch(x: np.ndarray, num: int, rounds: list[np.ndarray] | None = None) -> np.ndarray:
-    """Labels of the nodes of a video; `rounds` are its natural partitions, if they are known."""
+def finch(
+    x: np.ndarray, num: int, *, kappa: float = 0.5, random_state: int = 0, rounds: list[np.ndarray] | None = None
+) -> np.ndarray:
+    """TW-FINCH. `rounds` are the natural partitions of the video, if they are known."""
     if num >= len(x):
         return np.arange(len(x))
     if not np.ptp(x, axis=0).any():  # only the times differ

@@ -42,13 +42,7 @@ MIN_LOG_POSTERIOR = -10.0  # a step out of order is unlikely, not impossible
 
 
 def correspondence(
-    steps: np.ndarray,
-    others: Sequence[np.ndarray],
-    *,
-    temperature: float = TEMPERATURE,
-    min_cosine: float = MIN_COSINE,
-    video_weight: float = VIDEO_WEIGHT,
-    step_weight: float = STEP_WEIGHT,
+    steps: np.ndarray, others: Sequence[np.ndarray], *, step_weight: float = STEP_WEIGHT
 ) -> list[np.ndarray]:
     """Scores of the steps of this video against the steps of each other video, (n, m) each."""
     if not others:
@@ -59,13 +53,13 @@ def correspondence(
     lengths = np.array([len(other) for other in others])
     gain = np.full((len(others), num, lengths.max()), -np.inf)
     for padded, cosine in zip(gain, cosines, strict=True):
-        padded[:, : cosine.shape[1]] = (cosine - min_cosine) / temperature
+        padded[:, : cosine.shape[1]] = (cosine - MIN_COSINE) / TEMPERATURE
     posterior, log_sum = match_posterior(gain, lengths)
     log_paths = gammaln(num + lengths + 1) - gammaln(num + 1) - gammaln(lengths + 1)
     video_score = (log_sum - log_paths) / np.sqrt(num * lengths)
     return [
         np.maximum(posterior[i, :, : lengths[i]], MIN_LOG_POSTERIOR)
-        + video_weight * video_score[i]
+        + VIDEO_WEIGHT * video_score[i]
         + step_weight * cosine
         for i, cosine in enumerate(cosines)
     ]

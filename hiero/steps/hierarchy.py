@@ -60,12 +60,10 @@ def build_hierarchy(
 
 def merge_short_steps(x: np.ndarray, boundaries: list[int], min_nodes: int) -> list[int]:
     """Merge every step shorter than `min_nodes`, shortest first, with its more similar neighbour."""
-    total = np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x.astype(np.float64), 0)])
-
     edges = np.array(boundaries)
 
     def mean(i: int) -> np.ndarray:
-        return unit_vectors((total[edges[i + 1]] - total[edges[i]]) / (edges[i + 1] - edges[i]))
+        return unit_vectors(x[edges[i] : edges[i + 1]].mean(0, dtype=np.float64))
 
     while len(edges) > 2:
         lengths = np.diff(edges)

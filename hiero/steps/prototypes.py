@@ -44,6 +44,7 @@ from hiero.vectors import unit_vectors
 ARRAYS_FILE, SETTINGS_FILE = PROTOTYPE_FILES
 MAX_LABELS = 20_000
 RIDGE = 0.003  # λ for unit vectors
+PROTOTYPE_WEIGHT, READOUT_WEIGHT, POSITION_WEIGHT = 0.25, 0.2, 0.22  # w_p, w_r and w_t
 POSITION_WIDTH = 0.05  # width of the Gaussian as a share of the video, plus half the length of the step
 POSITION_FLOOR = 0.05  # density at positions where the step was never seen
 POSITION_USUAL = 0.3  # density that does not change the similarity
@@ -54,15 +55,6 @@ LENGTH_WEIGHT = 2.0  # of the squared difference from the usual logarithm of the
 MIN_LENGTH = 1e-6  # share of a video
 MAX_TAKEN = 0.5  # share of a span that better names may take
 MIN_TEXT_SIMILARITY = 0.6  # cosine of sentence vectors above which a text may mean a named step
-
-
-@dataclass(frozen=True)
-class PrototypeWeights:
-    """Weights of the three parts in the similarity of a text with a node."""
-
-    prototype: float = 0.25
-    readout: float = 0.2
-    position: float = 0.22
 
 
 @dataclass(frozen=True)
@@ -143,18 +135,14 @@ class StepPrototypes:
         by_name = {normalise_name(label): i for i, label in enumerate(self.labels)}
         return np.array([by_name.get(normalise_name(text), -1) for text in texts], dtype=int)
 
-    def similarity(
-        self, numbers: Sequence[int], views: Mapping[str, np.ndarray], weights: PrototypeWeights | None = None
-    ) -> np.ndarray:
+    def similarity(self, numbers: Sequence[int], views: Mapping[str, np.ndarray]) -> np.ndarray:
         """Addition to the similarity of some named steps with the nodes of a video, (len(numbers), T)."""
-        weights = weights or PrototypeWeights()
         num_nodes = len(next(iter(views.values())))
         out = np.zeros((len(numbers), num_nodes), np.float32)
         trust = self.num_steps / (self.num_steps + 1)  # a single example says little
         for name, rows in views.items():
             if name in self.means and rows.shape[1] == self.means[name].shape[1]:
-                readouts = weights.readout * trust[:, None] * self.readouts[name]
-                directions = weights.prototype * self.means[name] + readouts
+                directions = PROTOTYPE_WEIGHT * self.means[name] + READOUT_WEIGHT * trust[:, None] * self.readouts[name]
                 out += directions[list(numbers)] @ rows.T
         times = (np.arange(num_nodes) + 0.5) / num_nodes
         for row, number in enumerate(numbers):
@@ -162,15 +150,15 @@ class StepPrototypes:
             width = POSITION_WIDTH + lengths.mean() / 2
             density = np.exp(-0.5 * ((times[None] - middles[:, None]) / width) ** 2).mean(0)
             log_position = np.log(density + POSITION_FLOOR) - np.log(POSITION_USUAL)
-            out[row] += weights.position * trust[number] * log_position
+            out[row] += POSITION_WEIGHT * trust[number] * log_position
         return out
 
     def save(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write the prototypes into a model folder."""
         arrays = {f"means.{name}": value for name, value in self.means.items()}
         arrays |= {f"readouts.{name}": value for name, value in self.readouts.items()}
-        arrays |= {"positions": self.positions.astype(np.float32), "num_steps": self.num_steps.astype(np.int32)}
-        arrays |= {"max_repeats": self.max_repeats.astype(np.int32)}
+        arrays["positions"] = self.positions.astype(np.float32)
+        arrays |= {"num_steps": self.num_steps.astype(np.int32), "max_repeats": self.max_repeats.astype(np.int32)}
         save_arrays(folder / ARRAYS_FILE, arrays)
         document = {"version": 1, "labels": list(self.labels), **(metadata or {})}
         write_text(folder / SETTINGS_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
@@ -185,12 +173,10 @@ class StepPrototypes:
         try:
             labels = tuple(str(label) for label in document["labels"])
             means, readouts = (_select_arrays(arrays, prefix) for prefix in ("means.", "readouts."))
-            positions, num_steps = arrays["positions"], arrays["num_steps"]
-            max_repeats = arrays.get("max_repeats", num_steps)  # folders of earlier versions limit names less
-            counts = (num_steps, max_repeats)
-            shapes = {len(value) for value in (*means.values(), *readouts.values(), *counts)} | {len(labels)}
+            positions, num_steps, max_repeats = (arrays[name] for name in ("positions", "num_steps", "max_repeats"))
+            lengths = {len(value) for value in (labels, num_steps, max_repeats, *means.values(), *readouts.values())}
             numbers = set(positions[:, 2].astype(int).tolist())
-            is_whole = len(shapes) == 1 and set(means) == set(readouts) and 0 < len(labels) <= MAX_LABELS
+            is_whole = len(lengths) == 1 and set(means) == set(readouts) and 0 < len(labels) <= MAX_LABELS
             if not is_whole or positions.shape[1] != 3 or numbers != set(range(len(labels))):
                 raise ValueError("the arrays do not fit each other")
             if not all(bool(np.isfinite(value).all()) for value in arrays.values()):

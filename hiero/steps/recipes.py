@@ -44,14 +44,7 @@ class RecipeLine:
 
     @classmethod
     def parse(cls, line: str) -> RecipeLine:
-        """Read a line such as "boil the pasta 8 min" or "stir (30 seconds)".
-
-        Examples:
-            >>> RecipeLine.parse("boil the pasta, 8 min")
-            RecipeLine(text='boil the pasta', duration_s=480.0)
-            >>> RecipeLine.parse("crack 2 eggs")
-            RecipeLine(text='crack 2 eggs', duration_s=None)
-        """
+        """Read a line such as "boil the pasta, 8 min" or "stir (30 seconds)"."""
         found = DURATION.fullmatch(line)
         unit = found and SECONDS.get(found["unit"].lower())
         if not found or not unit or not float(found["number"]):
@@ -75,17 +68,9 @@ def align_in_order(
 ) -> list[tuple[int, int] | None]:
     """The best span of nodes [start, end) for each line, in order and without overlap.
 
-    Spans begin and end at any node, or in long videos at one of MAX_EDGES.
-
-    Args:
-        gain: How well each line fits each node, (Q, T), such as `log_lift`.
-        nodes: Unit vectors of the nodes, (T, D).
-        spacing_s: Seconds from node to node.
-        lengths_s: How long each line takes, if known; by default they share the video equally.
-        is_optional: Whether lines that do not fit may be left out; they get None.
-
-    Raises:
-        ValueError: There are more lines than nodes, and none may be left out.
+    Spans begin and end at any node, or in long videos at one of MAX_EDGES. `gain` (Q, T) says how well
+    each line fits each node, such as `log_lift`. Lines of unknown length share the video equally. If they
+    are optional, lines that do not fit get None. Raises ValueError if lines outnumber nodes and are not.
     """
     num, length = gain.shape
     if num > length and not is_optional:

@@ -23,11 +23,7 @@ MAX_ROUNDS = 20
 
 
 def share_steps(
-    vectors: Sequence[np.ndarray],
-    places: Sequence[np.ndarray],
-    num: int | None = None,
-    *,
-    place_weight: float = PLACE_WEIGHT,
+    vectors: Sequence[np.ndarray], places: Sequence[np.ndarray], num: int | None = None
 ) -> list[np.ndarray]:
     """Number of the shared step of each step (n, D) of each recording, in the usual order.
 
@@ -43,20 +39,20 @@ def share_steps(
     x, positions = unit_vectors(np.concatenate(vectors).astype(np.float64)), np.concatenate(places)
     recordings = np.split(np.arange(len(x)), ends)
     starts = sorted(range(len(counts)), key=lambda i: -counts[i])[:MAX_STARTS]  # those that miss the fewest steps
-    results = [_share_from(x, positions, recordings, _complete(x, recordings[i], num), place_weight) for i in starts]
+    results = [_share_from(x, positions, recordings, _complete(x, recordings[i], num)) for i in starts]
     labels, _ = min(results, key=lambda result: result[1])
     return np.split(number_by_place(labels, positions), ends)
 
 
 def _share_from(
-    x: np.ndarray, positions: np.ndarray, recordings: Sequence[np.ndarray], chosen: list[int], place_weight: float
+    x: np.ndarray, positions: np.ndarray, recordings: Sequence[np.ndarray], chosen: list[int]
 ) -> tuple[np.ndarray, float]:
     """Labels of all steps and their cost, starting from some steps as the shared ones."""
     means, usual = x[chosen], positions[chosen]
     labels = np.full(len(x), -1)
     total = np.inf
     for _ in range(MAX_ROUNDS):
-        cost = 1 - x @ means.T + place_weight * np.abs(positions[:, None] - usual)
+        cost = 1 - x @ means.T + PLACE_WEIGHT * np.abs(positions[:, None] - usual)
         assigned = np.empty(len(x), dtype=int)
         for rows in recordings:
             assigned[rows] = linear_sum_assignment(cost[rows])[1]

@@ -21,10 +21,10 @@ from hiero.model.losses import Losses
 from hiero.model.tdgc import Gate
 from hiero.model.triton_support import HAS_TRITON
 from hiero.training.narrated_windows import TrainingBatch
-from hiero.training.step import Objective, TrainStep
+from hiero.training.step import Objective
 
 
-class CapturedStep(TrainStep):
+class CapturedStep:
     """`TrainStep`, compiled and recorded once, then replayed.
 
     Call it with inputs of the example's shapes on the GPU. The next call overwrites the returned
@@ -42,9 +42,8 @@ class CapturedStep(TrainStep):
         clip: float = 1.0,
         read_batch: Callable[[Tensor], TrainingBatch] | None = None,
     ) -> None:
-        super().__init__(objective, optimizer, clip=clip)
         check_capturable(objective, example)
-        self.inputs, self.read_batch = example.clone(), read_batch
+        self.optimizer, self.inputs, self.read_batch = optimizer, example.clone(), read_batch
         half = HalfWeights(objective, torch.bfloat16) if objective.precision == torch.bfloat16 else None
         self.network: Objective = objective if half is None else half.module  # type: ignore[assignment]
         self.compute = torch.compile(self._compute, fullgraph=True, dynamic=False)
@@ -77,7 +76,7 @@ class CapturedStep(TrainStep):
         batch = self.read_batch(x) if self.read_batch is not None and isinstance(x, Tensor) else x
         return self.network(batch)
 
-    def __call__(self, x: TrainingBatch | Tensor) -> Losses:  # type: ignore[override]
+    def __call__(self, x: TrainingBatch | Tensor) -> Losses:
         self.inputs.copy_(x)  # type: ignore[arg-type]
         self.graph.replay()
         return self.recorded

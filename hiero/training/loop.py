@@ -114,13 +114,6 @@ class _LossMeter:
         self.num_steps = 0
         self.started_s = time.perf_counter()
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Do something that is not training, such as validation: its time does not count."""
-        begun_s = time.perf_counter()
-        yield
-        self.started_s += time.perf_counter() - begun_s
-
     def add(self, losses: dict[str, Tensor]) -> None:
         # Sums stay on the device: reading them would wait for the GPU in every step.
         for name, value in losses.items():
@@ -205,19 +198,19 @@ class TrainingLoop(ABC):
                 self.step_number += 1
                 is_last = self.step_number == self.num_steps
                 ends_epoch = self.step_number % self.steps_per_epoch == 0
-                if self.step_number % self.log_every == 0 or ends_epoch or is_last:
+                is_reported = self.step_number % self.log_every == 0 or ends_epoch or is_last
+                if is_reported:
                     self._report(meter, lr, write_scalar, on_report)
-                    meter = _LossMeter()
                 if ends_epoch:
-                    with meter.stopped():
-                        self._validate(write_scalar, log)
+                    self._validate(write_scalar, log)
                 self.stop = _any_process(self.fabric, self.stop)
                 if self.stop or time.perf_counter() - saved_s > self.save_every_s or is_last:
-                    with meter.stopped():
-                        self.save()
+                    self.save()
                     saved_s = time.perf_counter()
                 if self.stop and not is_last:
                     raise TrainingStopped
+                if is_reported:  # after validation, whose time does not count
+                    meter = _LossMeter()
 
     def run_and_log(self, display: SilentDisplay | Any, kind: str, command: str) -> None:
         """Train to the end, then log where the trained networks are and how the best one is used."""

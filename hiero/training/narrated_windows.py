@@ -93,14 +93,7 @@ class NarratedWindow:
 
 
 class NarratedWindows:
-    """All windows of a collection that have narrations, read from a store batch by batch.
-
-    Examples:
-        >>> windows = NarratedWindows(FeatureStore("store"), read_narrations("narrations.csv"))      # doctest: +SKIP
-        >>> batch = windows.read([0, 1, 2])                                                           # doctest: +SKIP
-        >>> batch.features.shape, batch.texts.shape                                                   # doctest: +SKIP
-        (torch.Size([3, 562, 256]), torch.Size([3, 41]))
-    """
+    """All windows of a collection that have narrations, read from a store batch by batch."""
 
     def __init__(
         self, store: FeatureStore, narrations: Narrations, window_s: float = 300.0, *, drop_tags: bool = False
@@ -232,9 +225,6 @@ class ResidentWindows:
     table: Tensor
     spacing_s: float
     num_nodes: int
-
-    def __len__(self) -> int:
-        return len(self.first)
 
     def read(self, indices: Tensor) -> TrainingBatch:
         """A batch of the windows `indices` (B,) with text vectors, padded to the aligned size of the largest window."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +129,6 @@ class TrainStep:
         if fabric is not None:
             objective, optimizer = fabric.setup(objective, optimizer, move_to_device=False)
         self.objective, self.optimizer, self.clip, self.fabric = objective, optimizer, clip, fabric
-        self.compute: Callable[..., Losses] = objective
 
     def __call__(self, *batches: TrainingBatch, tokens: list[Tokens | None] | None = None) -> Losses:
         """Update the weights and return the losses of the last batch."""
@@ -138,7 +137,7 @@ class TrainStep:
             # Processes exchange gradients once, at the last batch.
             accumulating = self.fabric is not None and i + 1 < len(batches)
             with self.fabric.no_backward_sync(self.objective) if accumulating else nullcontext():
-                losses = self.compute(batch, tokens[i]) if tokens is not None else self.compute(batch)
+                losses = self.objective(batch, tokens[i]) if tokens is not None else self.objective(batch)
                 total = losses.total / len(batches)
                 self.fabric.backward(total) if self.fabric is not None else total.backward()
         nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip)

@@ -25,42 +25,16 @@ from hiero.corpus.table import CorpusTables
 from hiero.engine import load
 from hiero.errors import BusyError, InputError
 from hiero.steps import calibration
+from tests.corpus.conftest import SCENES, session
 from tests.optional import skip_without
 from tests.processes import run_hiero, start_python
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
-SCENES = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-
-
-def session(path, order, noise=0.2, seed=0):
-    """Features at 1 Hz: half a minute of each scene."""
-    rng = np.random.default_rng(seed)
-    rows = np.concatenate([SCENES[i] + noise * rng.normal(size=(30, 32)) for i in order])
-    np.save(path, rows.astype(np.float32))
-    return path
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 def probability_of(cosines):
     return calibration.answer(np.array(cosines), np.array(cosines))
-
-
-@pytest.fixture
-def engine():
-    return load("raw")
-
-
-@pytest.fixture
-def corpus(tmp_path, engine):
-    corpus = Corpus(str(tmp_path / "corpus"), create=True)
-    for name, order, seed in (("a", [0, 1, 2, 3], 1), ("b", [4, 1, 5], 2), ("it's", [6, 7, 2], 3)):
-        path = session(tmp_path / f"{name}.npy", order, seed=seed)
-        add_video(corpus, engine, path, engine.read, IndexSettings([2, len(order)]))
-    return corpus
 
 
 def test_the_nearest_steps_are_those_of_the_same_scene(corpus):
@@ -522,10 +496,8 @@ def test_files_that_are_one_video(tmp_path, engine):
         add_video(corpus, engine, paths, engine.read)
 
 
-@pytest.mark.parametrize("name", ["egovlp", "raw"])
-def test_a_corpus_of_backbone_features_names_its_backbone(tmp_path, name):
-    """Also one of an earlier version, which called all features without a model raw."""
+def test_a_corpus_of_backbone_features_names_its_backbone(tmp_path):
     corpus, engine = Corpus(str(tmp_path / "corpus"), create=True), load("raw")
-    engine.name, engine.__dict__["key"] = name, "raw-egovlp"
+    engine.name, engine.__dict__["key"] = "egovlp", "raw-egovlp"
     add_video(corpus, engine, session(tmp_path / "d.npy", [1, 2]), engine.read)
     assert corpus_model(corpus) == "egovlp"

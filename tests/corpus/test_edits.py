@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +12,12 @@ import pytest
 from hiero.cli import app
 from hiero.corpus.corpus import Corpus, add_video
 from hiero.corpus.table import CorpusTables
-from hiero.engine import load
 from hiero.errors import InputError
 from hiero.formats.hiero_json import write_edits
 from hiero.types import Hierarchy, Step
 from tests.optional import skip_without, weights_or_skip
 
 skip_without("lancedb", "needs LanceDB: pip install 'hiero-video[serve]'")
-OLD_CORPUS = Path(__file__).with_name("corpus_version_1")  # made by hiero before steps had an origin
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +26,6 @@ def _home(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "weights").symlink_to(weights)
     monkeypatch.setenv("HIERO_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def engine():
-    return load("raw")
 
 
 @pytest.fixture
@@ -151,20 +143,3 @@ def test_a_failed_first_video_decides_nothing(videos, engine, monkeypatch):
             add_video(corpus, engine, videos / "a.npy", engine.read)
     np.save(videos / "narrow.npy", np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32))
     assert add_video(corpus, engine, videos / "narrow.npy", engine.read)[1]
-
-
-def test_a_corpus_of_an_earlier_version(tmp_path, engine):
-    shutil.copytree(OLD_CORPUS, tmp_path / "old")
-    corpus = Corpus(str(tmp_path / "old"))
-    assert [record.video for record in corpus.videos()] == ["a", "b"]
-    assert {step.origin for step in corpus.steps("a")} == {"model"}
-    assert corpus.search(np.ones(8, np.float32), 3)
-    assert corpus.like("a", 10.0)[1]
-    rng = np.random.default_rng(1)
-    np.save(tmp_path / "c.npy", rng.normal(size=(90, 8)).astype(np.float32))
-    corpus.add(engine.read(tmp_path / "c.npy"), corrected(tmp_path / "c.npy"), "c", "key")
-    assert {step.origin for step in corpus.steps("a")} == {"model"}
-    assert [step.origin for step in corpus.steps("c")] == ["model", "person"]
-    assert len(corpus.steps("a")) == 4
-    corpus.optimize()
-    assert corpus.search_text(engine, "rinse the cup")[0].video == "c"

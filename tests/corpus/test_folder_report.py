@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,12 +82,6 @@ def test_six_different_videos_share_nothing_and_keep_what_they_show():
     assert report.num_shared == 0
     assert [len(video["runs"]) for video in report.document["videos"]] == [3] * 6
     assert len([picture for picture in report.pictures if picture]) == 18
-
-
-def test_no_cell_of_the_table_is_a_formula():
-    videos = [replace(video, name=f"=cmd{video.name}\x1b[1m") for video in different_videos()]
-    rows = list(csv.DictReader(io.StringIO(build_report(videos, title="", model="raw", by_label=True).to_csv())))
-    assert rows[0]["video"] == "'=cmdvideo 0[1m"
 
 
 def test_labels_that_are_not_probable_name_nothing():

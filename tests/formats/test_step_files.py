@@ -158,23 +158,6 @@ def test_what_a_person_changed_elsewhere_is_imported_and_the_rest_stays_the_mode
     assert level[1].probability is None
 
 
-PREVIOUS = sorted((Path(__file__).parent / "previous").iterdir())  # written by the previous version
-
-
-@pytest.mark.parametrize("file", PREVIOUS, ids=lambda file: file.name)
-def test_files_of_the_previous_version_are_read(file):
-    levels = read_step_file(file, VIDEO, 12.0).levels
-    labels = [[(step.id, step.label) for step in level] for level in levels]
-    assert labels[-1] == [("1.0", "boil"), ("1.1", "pour"), ("1.2", None)]
-    if file.name in ("chapters.vtt", "activitynet.json"):  # these held only names and times
-        return
-    assert labels[0] == [("0.0", "prepare"), ("0.1", None)]
-    assert [step.probability for step in levels[1]] == [0.25, None, None]
-    assert [step.origin for step in levels[1]] == ["model", "person", "model"]
-    assert [step.thread for step in levels[1]] == [3, 1, 1]
-    assert [step.background for step in levels[1]] == [False, False, True]
-
-
 ELAN = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_DOCUMENT AUTHOR="Anna" VERSION="3.0"><HEADER/><TIME_ORDER>
 <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="1000"/><TIME_SLOT TIME_SLOT_ID="t2"/>

@@ -198,8 +198,6 @@ def test_our_own_exports_are_no_transcripts(tmp_path):
         assert is_exported_steps(tmp_path / f"kitchen.{name}")
         assert read_transcript(tmp_path / f"kitchen.{name}")  # whoever names it by hand gets it
     assert find_transcript(tmp_path / "kitchen.mp4") is None
-    old = (tmp_path / "kitchen.vtt").read_text().replace("WEBVTT - steps found by hiero", "WEBVTT")
-    assert is_exported_steps(write(tmp_path / "kitchen.vtt", old))
     # Speech without a pause has punctuation.
     spoken = "1\n00:00:00,000 --> 00:00:03,000\nI crack\n\n2\n00:00:03,000 --> 00:00:04,000\nthe eggs.\n"
     write(tmp_path / "kitchen.srt", spoken)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.errors import InputError
-from hiero.model.batches import collate, simplest_between, uniform_spacing
+from hiero.model.batches import collate, uniform_spacing
 from hiero.types import Clock
 
 
@@ -34,13 +32,6 @@ def test_simple_spacings_are_found_exactly(start_s, length):
     for clock in (Clock(1, 1, start_s), Clock(2, 1, start_s), Clock(30, 16, start_s)):
         batch = collate([torch.zeros(length, 2)], clock)
         assert uniform_spacing(batch.times, batch.mask) == pytest.approx(clock.spacing_s, rel=1e-12)
-
-
-def test_simplest_fraction():
-    assert simplest_between(0.33, 0.34) == Fraction(1, 3)
-    assert simplest_between(0.9999, 1.0001) == 1
-    assert simplest_between(2.2, 2.6) == Fraction(5, 2)
-    assert simplest_between(0.53333, 0.53334) == Fraction(8, 15)
 
 
 def test_irregular_times_are_not():

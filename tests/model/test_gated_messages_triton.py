@@ -72,15 +72,6 @@ def test_the_kernels_are_the_plain_sum(num_videos, length, size, num_offsets, dt
         torch.testing.assert_close(a.double(), b, rtol=own, atol=2e-5 * sums, msg=lambda m, name=name: f"{name}: {m}")
 
 
-def test_borders_of_videos():
-    """What follows a video in memory does not reach it."""
-    inputs = random_inputs(3, 9, 8, 2, torch.float32)
-    product, bias, gates, inverse_degree, linked = (*inputs[:4], [torch.ones_like(link) for link in inputs[4]])
-    together = sum_messages_triton(product, bias, gates, inverse_degree, linked)
-    alone = sum_messages_triton(product[1:2], bias, gates, inverse_degree[1:2], [link[1:2] for link in linked])
-    assert together[1:2].equal(alone)
-
-
 def test_results_repeat():
     inputs = random_inputs(2, 100, 16, 1, torch.bfloat16)
     weight = torch.randn(2, 100, 16, device=DEVICE).bfloat16()

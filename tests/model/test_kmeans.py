@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from hiero.model import kmeans as kmeans_module
-from hiero.model.kmeans import GramDistances, PointDistances, kmeans, kmeans_of_points, renumber, uniform_hash
+from hiero.model.kmeans import kmeans, kmeans_of_points, renumber, uniform_hash
 from tests.oracle.kmeans import has_seeding_tie, plain_kmeans
 
 
@@ -33,17 +33,6 @@ def test_kmeans_without_early_stop_is_the_same():
     assert kmeans(points, 4, num_iterations=60).equal(without_early_stop)
 
 
-@pytest.mark.parametrize("num_points", [20, 300])  # in a batch, and each video alone
-def test_masked_points_do_not_count(num_points):
-    """They get −1, and the others the labels that they have without them."""
-    generator = torch.Generator().manual_seed(0)
-    points = torch.cat([torch.randn(2, num_points, 8, generator=generator), torch.full((2, 5, 8), 100.0)], 1)
-    mask = (torch.arange(num_points + 5) < num_points).expand(2, -1)
-    labels = kmeans(points, 3, mask=mask)
-    assert labels[:, :num_points].equal(kmeans(points[:, :num_points], 3))
-    assert labels[:, num_points:].eq(-1).all()
-
-
 def test_random_numbers_are_spread_and_seeded():
     numbers = uniform_hash(200, 50, random_state=1, device=torch.device("cpu"))
     assert numbers.min() >= 0
@@ -55,18 +44,16 @@ def test_random_numbers_are_spread_and_seeded():
 
 def test_renumber_by_first_appearance():
     labels = torch.tensor([[3, 3, 1, 0, 1], [2, 0, 2, 3, 3]])
-    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    assert renumber(labels, 4, mask).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, -1, -1]]
+    assert renumber(labels, 4).tolist() == [[0, 0, 1, 2, 1], [0, 1, 0, 2, 2]]
 
 
 def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
     return len({*zip(a.tolist(), b.tolist(), strict=True)}) == len(set(a.tolist())) == len(set(b.tolist()))
 
 
-@given(st.integers(8, 60), st.integers(1, 6), st.integers(1, 70), st.integers(0, 2**31))
+@given(st.integers(8, 60), st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**31))
 @settings(max_examples=60)
 def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, width, seed):
-    """From 48 dimensions on by sums of inner products, below from the points themselves."""
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(num_points, width)).astype(np.float32)
     numbers = rng.random((num_clusters, 3, 2), dtype=np.float32)
@@ -79,21 +66,19 @@ def test_clusters_are_those_of_the_plain_algorithm(num_points, num_clusters, wid
 
 
 @pytest.mark.parametrize("num_clusters", [3, 40])
-@pytest.mark.parametrize("kind", [GramDistances, PointDistances])
-def test_both_ways_to_distances_agree_with_torch(kind, num_clusters, monkeypatch):
-    monkeypatch.setattr(kmeans_module, "MAX_GRAM_POINTS", 4096 if kind is GramDistances else 0)
+def test_a_video_alone_is_clustered_as_in_a_batch(num_clusters, monkeypatch):
     points = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(0)) + torch.randn(2, 1, 64) * 0.1
     fast = kmeans(points, num_clusters)
     monkeypatch.setattr(kmeans_module, "MIN_POINTS_PER_VIDEO", 10**9)
     assert fast.equal(kmeans(points, num_clusters))
 
 
-@given(st.integers(8, 80), st.integers(1, 6), st.sampled_from([3, 60]), st.integers(1, 5), st.integers(0, 2**31))
+@given(st.integers(8, 80), st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**31))
 @settings(max_examples=25)
-def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, width, num_restarts, seed):
-    """Also where points are there several times, restarts end at different steps, or none has time to end."""
+def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, num_restarts, seed):
+    """Also with repeated points, and if restarts end at different steps or none has time to end."""
     rng = np.random.default_rng(seed)
-    points = rng.normal(size=(num_points, width)).astype(np.float32)[rng.integers(0, num_points, num_points)]
+    points = rng.normal(size=(num_points, 3)).astype(np.float32)[rng.integers(0, num_points, num_points)]
     numbers = rng.random((num_clusters, num_restarts, 2), dtype=np.float32)
     for num_iterations in (1, 3, 50):
         together = kmeans_of_points(points, num_clusters, numbers, num_iterations)
@@ -102,9 +87,8 @@ def test_restarts_together_end_where_each_does_alone(num_points, num_clusters, w
             assert (kmeans_of_points(points, num_clusters, numbers, num_iterations) == together).all()
 
 
-@pytest.mark.parametrize("width", [4, 64])
-def test_fewer_different_points_than_clusters(width):
-    points = np.repeat(np.eye(width, dtype=np.float32)[:3], 100, axis=0)
+def test_fewer_different_points_than_clusters():
+    points = np.repeat(np.eye(4, dtype=np.float32)[:3], 100, axis=0)
     labels = kmeans_of_points(points, 5, np.random.default_rng(0).random((5, 2, 3), dtype=np.float32), 20)
     assert [len(set(labels[i : i + 100].tolist())) for i in (0, 100, 200)] == [1, 1, 1]
     assert len(set(labels.tolist())) == 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import hiero_in_150_lines as plain
-from hiero.model.pooling import nearest_sample, pool, resample, upsample, upsample_by_time
+from hiero.model.pooling import nearest_sample, resample, upsample_by_time
 from tests.conftest import close
 
 lengths = st.lists(st.integers(1, 17), min_size=1, max_size=4)
@@ -32,19 +32,6 @@ def upsampled(coarse, times, lengths):
     return torch.cat(
         [plain.interpolate(coarse[i, : (n + 1) // 2], times[i, :n:2], times[i, :n], 2) for i, n in enumerate(lengths)]
     )
-
-
-@given(lengths, seeds)
-def test_pool(lengths, seed):
-    x, mask = random_batch(lengths, seed)
-    close(pool(x, mask)[mask[:, ::2]], plain.pool(x[mask], flat_video(lengths)))
-
-
-@given(lengths, seeds)
-def test_upsample_on_a_uniform_clock(lengths, seed):
-    x, mask = random_batch(lengths, seed)
-    index = torch.arange(mask.shape[1], dtype=torch.float64).expand(mask.shape)
-    close(upsample(x[:, ::2], mask)[mask], upsampled(x[:, ::2], index, lengths))
 
 
 @given(lengths, seeds, st.booleans())

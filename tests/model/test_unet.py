@@ -16,7 +16,7 @@ from hiero.model import unet
 from hiero.model.batches import collate
 from hiero.model.ensemble import embed_features
 from hiero.model.hiero import HiERO
-from hiero.model.unet import cut_threads, reason_in_threads, sort_positions
+from hiero.model.unet import cut_threads, reason_in_threads
 from hiero.types import Clock
 from tests.conftest import close
 
@@ -143,19 +143,6 @@ def test_a_video_alone_or_in_a_batch(behaviour):
                     assert (other.threads[i, n:] == -1).all()
 
 
-def test_threads_are_the_same_for_a_seed_and_found_when_clear():
-    model = small_model(sample_points=24)
-    x = interleaved(96, 1)[None]
-    with torch.no_grad():
-        first, second = model(x, threads=True), model(x, threads=True)
-    for a, b in zip(first, second, strict=True):
-        assert a.features.equal(b.features)
-    labels = cut_threads(interleaved(96, 2)[None], torch.ones(1, 96, dtype=torch.bool), model.config)[0]
-    truth = torch.arange(96) // 8 % 3
-    assert (labels == truth).float().mean() > 0.9
-    assert labels[0] == 0
-
-
 def test_cutting_all_nodes_instead_of_samples():
     model = small_model(sample_points=None)
     truth = torch.arange(96) // 8 % 3
@@ -246,15 +233,6 @@ def test_truncated_labels_drop_by_one_now_and_then():
     assert 0.01 < lost < 0.1
     assert ((carried == 3) | (carried == 2)).all()
     assert unet._truncate_labels(torch.zeros_like(labels), nearest, mask, 32).eq(0).all()
-
-
-def test_sort_positions_is_a_stable_sort():
-    torch.manual_seed(1)
-    threads = torch.randint(-1, 4, (5, 30))
-    position, rank = sort_positions(threads, 4)
-    expected = torch.where(threads < 0, 4, threads).argsort(dim=1, stable=True)
-    assert position.argsort(1).equal(expected)
-    assert (rank >= 0).all()
 
 
 # Bad input names the argument

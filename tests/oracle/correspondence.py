@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hiero.steps.correspondence import MIN_COSINE, STEP_WEIGHT, TEMPERATURE, VIDEO_WEIGHT
+
 
 def alignments(num: int, other: int) -> Iterator[list[tuple[int, int]]]:
     """The matches of each path through the lattice of num × other steps."""
@@ -35,15 +37,7 @@ def match_posterior(gain: np.ndarray) -> tuple[np.ndarray, float]:
     return through / total, total
 
 
-def correspondence(
-    steps: np.ndarray,
-    other: np.ndarray,
-    *,
-    temperature: float,
-    min_cosine: float,
-    video_weight: float,
-    step_weight: float,
-) -> np.ndarray:
+def correspondence(steps: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Scores (n, m) of one pair of videos, from the equations."""
 
     def centre(vectors: np.ndarray) -> np.ndarray:
@@ -51,7 +45,7 @@ def correspondence(
         return np.stack([(vector - shared) / max(np.linalg.norm(vector - shared), 1e-6) for vector in vectors])
 
     cosines = centre(steps) @ centre(other).T
-    posterior, total = match_posterior((cosines - min_cosine) / temperature)
+    posterior, total = match_posterior((cosines - MIN_COSINE) / TEMPERATURE)
     num, num_other = cosines.shape
     alike = math.log(total / math.comb(num + num_other, num)) / math.sqrt(num * num_other)
-    return np.maximum(np.log(np.maximum(posterior, 1e-300)), -10) + video_weight * alike + step_weight * cosines
+    return np.maximum(np.log(np.maximum(posterior, 1e-300)), -10) + VIDEO_WEIGHT * alike + STEP_WEIGHT * cosines

@@ -5,12 +5,6 @@ from __future__ import annotations
 import itertools
 
 
-def precedence(times):
-    """By counting, pair by pair and video by video."""
-    num = len(times[0])
-    return [[sum(1 for row in times if row[a] < row[b]) for b in range(num)] for a in range(num)]
-
-
 def num_inversions(times, order):
     """Pairs of an order that are the other way round in a video, over all videos."""
     return sum(1 for row in times for a, b in itertools.combinations(order, 2) if row[b] < row[a])

@@ -11,9 +11,9 @@ from hiero.steps import calibration
 from hiero.types import ANSWER_THRESHOLD
 
 
-@pytest.mark.parametrize("name", ["match", "label", "same_step", "spoken"])
+@pytest.mark.parametrize("name", ["MATCH", "LABEL", "SAME_STEP", "SPOKEN"])
 def test_more_evidence_is_more_probable(name):
-    probability = getattr(calibration, name)(np.linspace(-1, 30, 9))
+    probability = calibration.probability(np.linspace(-1, 30, 9), getattr(calibration, name))
     assert (np.diff(probability) >= 0).all()
     assert 0 < probability[0] < 0.5 < probability[-1] <= 1
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.steps.clustering import cluster, clustering_names, merge_closest, natural_partitions, tw_finch
+from hiero.steps.clustering import cluster, clustering_names, finch, merge_closest, natural_partitions
 from tests.conftest import load_json
 from tests.oracle import twfinch as oracle
 
@@ -41,12 +41,12 @@ def test_partitions_are_the_authors(case):
 
 @pytest.mark.parametrize(("case", "wanted"), [(case, wanted) for case in CASES for wanted in case["by_k"]])
 def test_any_number_of_clusters(case, wanted):
-    assert same(tw_finch(np.array(case["features"], dtype=np.float32), wanted["K"]), wanted["labels"])
+    assert same(finch(np.array(case["features"], dtype=np.float32), wanted["K"]), wanted["labels"])
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
 def test_as_many_as_asked_for(length, num, seed):
-    labels = tw_finch(np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32), num)
+    labels = finch(np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32), num)
     assert len(labels) == length
     assert set(labels.tolist()) == set(range(min(num, length)))
 
@@ -54,11 +54,11 @@ def test_as_many_as_asked_for(length, num, seed):
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
 def test_rounds_are_the_same_for_every_number(length, num, seed):
     x = np.random.default_rng(seed).normal(size=(length, 4)).astype(np.float32)
-    assert (tw_finch(x, num, natural_partitions(x)) == tw_finch(x, num)).all()
+    assert (finch(x, num, rounds=natural_partitions(x)) == finch(x, num)).all()
 
 
 def test_a_black_video_is_cut_into_equal_parts():
-    assert tw_finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000
+    assert finch(np.zeros((3000, 4), dtype=np.float32), 3).tolist() == [0] * 1000 + [1] * 1000 + [2] * 1000
 
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(0, 100))

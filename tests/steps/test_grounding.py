@@ -13,12 +13,9 @@ from hiero.steps.grounding import (
     distinct_spans,
     rank_spans,
     same_moments,
-    span_means,
     span_peaks,
-    thread_runs,
 )
 from hiero.steps.segmentation import label_runs
-from tests.conftest import load_json
 from tests.oracle import speech as oracle
 
 
@@ -139,28 +136,3 @@ def test_runs_one_by_one(labels, min_nodes):
             start = i
     long = [run for run in expected if run[1] - run[0] >= min_nodes] or expected
     assert label_runs(np.array(labels), min_nodes).tolist() == long
-
-
-def test_runs_of_the_release_without_its_mistake():
-    """The release begins the last run one node early; `correct` does not."""
-    for case in load_json("metrics")["compress"]:
-        runs = label_runs(np.array(case["labels"]))
-        assert [[start, end - start] for start, end in runs.tolist()] == case["correct"]
-
-
-def test_the_right_moment_ranks_first():
-    rng = np.random.default_rng(0)
-    steps = rng.standard_normal((4, 16)).astype(np.float32)
-    steps /= np.linalg.norm(steps, axis=1, keepdims=True)
-    truth = np.array([0] * 20 + [1] * 15 + [2] * 25 + [1] * 10 + [3] * 30)
-    nodes = steps[truth] + 0.1 * rng.standard_normal((100, 16)).astype(np.float32)
-    nodes /= np.linalg.norm(nodes, axis=1, keepdims=True)
-    runs = thread_runs(nodes, 4)
-    scores = span_means(steps @ nodes.T, runs)
-    best = scores.argmax(1)
-    assert [tuple(runs[i]) for i in best[[0, 2, 3]]] == [(0, 20), (35, 60), (70, 100)]
-    assert {tuple(runs[i]) for i in np.argsort(-scores[1])[:2]} == {(20, 35), (60, 70)}
-
-
-def test_one_node():
-    assert thread_runs(np.ones((1, 3), dtype=np.float32), 8).tolist() == [[0, 1]]

@@ -14,13 +14,11 @@ from hiero.steps.prototypes import (
     RIDGE,
     SETTINGS_FILE,
     CorrectedVideo,
-    PrototypeWeights,
     StepPrototypes,
     learn_prototypes,
     place_names,
     price_names,
 )
-from hiero.storage.files import load_arrays, save_arrays
 from hiero.types import AnnotatedStep, Clock
 from hiero.vectors import unit_vectors
 
@@ -45,17 +43,17 @@ def test_steps_are_found_again_wherever_they_are():
     assert prototypes.labels == NAMES
     assert prototypes.num_steps.tolist() == [2, 2, 2]
     other = make_video(3, (1, 2, 0))
-    similarity = prototypes.similarity(range(3), other.views, PrototypeWeights(position=0.0))
+    similarity = prototypes.similarity(range(3), other.views)
     for step in other.steps:
         start, end = other.span(step)
         assert NAMES[similarity[:, start:end].mean(1).argmax()] == step.text
         row = similarity[NAMES.index(step.text)]
-        assert row[start:end].mean() > np.delete(row, np.s_[start:end]).mean() + 0.3
+        assert row[start:end].mean() > np.delete(row, np.s_[start:end]).mean() + 0.2
 
 
 def test_position_says_when():
     prototypes = learn_prototypes([make_video(1), make_video(2)])
-    only_position = prototypes.similarity([0, 2], {"nodes": np.zeros((100, 16))}, PrototypeWeights(0.0, 0.0, 1.0))
+    only_position = prototypes.similarity([0, 2], {"nodes": np.zeros((100, 16))})
     assert only_position[0].argmax() == pytest.approx(100 * 30 / 120, abs=1)
     assert only_position[1].argmax() == pytest.approx(100 * 110 / 120, abs=1)
 
@@ -153,14 +151,6 @@ def test_prices_find_the_best_assignment(seed, num):
     rows, columns = linear_sum_assignment(-similarity)
     priced = similarity - price_names(similarity, np.ones_like(similarity), np.ones(num))[:, None]
     assert priced.argmax(0)[columns].tolist() == rows.tolist()
-
-
-def test_prototypes_of_an_earlier_version(tmp_path):
-    """Without `max_repeats`, a name may be given as often as it was seen in all videos together."""
-    learn_prototypes([make_video(1), make_video(2)]).save(tmp_path)
-    arrays = {name: value for name, value in load_arrays(tmp_path / ARRAYS_FILE).items() if name != "max_repeats"}
-    save_arrays(tmp_path / ARRAYS_FILE, arrays)
-    assert StepPrototypes.load(tmp_path).max_repeats.tolist() == [2, 2, 2]
 
 
 def test_usual_lengths_weigh_more_with_every_example():

@@ -55,23 +55,6 @@ def test_several_cuts_at_once_are_each_by_itself(num_nodes, nums, seed, shortest
     assert together == [cut_steps(x, num, min_nodes=shortest, max_nodes=max_nodes) for num in nums]
 
 
-def test_true_steps_are_found():
-    for seed in range(5):
-        x, bounds = stretches(seed)
-        assert np.abs(np.array(cut_steps(x, 5)) - bounds).max() <= 1
-
-
-def test_coarser_levels_nest():
-    x, _ = stretches(3, lengths=(20,) * 16)
-    finest = cut_steps(x, 16)
-    levels = merge_steps(x, finest, [16, 8, 4, 1])
-    assert levels[0] == finest
-    assert [len(level) - 1 for level in levels] == [16, 8, 4, 1]
-    for fine, coarse in pairwise(levels):
-        assert set(coarse) <= set(fine)
-    assert levels[-1] == [0, len(x)]
-
-
 def test_one_node_and_constant_videos():
     assert cut_steps(np.ones((1, 4)), 5) == [0, 1]
     bounds = cut_steps(np.ones((12, 4)), 3)

@@ -124,13 +124,3 @@ def test_detected_labels_one_by_one(length, num_texts, seed):
         expected += [(*spans[i], q, value) for i, value in zip(indices, values, strict=True) if value >= MIN_SCORE]
     found = [(*span, label, score) for span, label, score in zip(*detect_labels(similarity, spans, 1.0), strict=True)]
     assert np.allclose(found, expected)
-
-
-def test_a_label_is_detected_once_where_a_cut_would_split_it():
-    """Parts get their best label each; a detected span covers the step."""
-    similarity = np.full((2, 60), 0.1)
-    similarity[0, 10:40] = 0.6
-    parts = np.array([(0, 20), (20, 40), (40, 60)])
-    spans, labels, scores = detect_labels(similarity, np.array([*parts.tolist(), (10, 40), (0, 60)]), 1.0)
-    best = scores.argmax()
-    assert (spans[best].tolist(), labels[best]) == ([10, 40], 0)

@@ -18,7 +18,6 @@ from hiero.model.released import read_released
 from hiero.networks import text_encoders as encoders
 from hiero.networks.text_encoders import load_text_encoder, locate_encoder
 from hiero.storage.files import load_tensors
-from hiero.training import loop
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining, validate
 from hiero.training.loop import STATE_FILE, TrainingStopped
@@ -149,20 +148,12 @@ def test_resuming_with_other_settings_is_refused(collection, tmp_path):
     prepared(collection, tmp_path, changes={"epochs": 1}).run()
     with pytest.raises(InputError, match=r"epochs was 1, now 2; lr was 0.01, now 0.02"):
         prepared(collection, tmp_path, resume=True, changes={"epochs": 2, "lr": 0.02})
-    other = collection.windows(window_s=50.0)
+    other = collection.windows()
+    other.texts[0] += " again"  # the same numbers of windows, narrations and texts
     with pytest.raises(InputError, match="the run has other features or narrations"):
         prepared(collection, tmp_path, resume=True, windows=other, changes={"epochs": 1})
     with pytest.raises(InputError, match="nothing to resume"):
         prepared(collection, tmp_path / "empty", resume=True)
-
-
-def test_other_words_are_other_data(collection, tmp_path):
-    """The same number of windows, narrations and texts, but one narration says something else."""
-    prepared(collection, tmp_path, changes={"epochs": 1}).run()
-    changed = collection.windows()
-    changed.texts[0] += " again"
-    with pytest.raises(InputError, match="the run has other features or narrations"):
-        prepared(collection, tmp_path, resume=True, windows=changed, changes={"epochs": 1})
 
 
 def test_a_broken_model_never_replaces_a_good_one(collection, tmp_path):
@@ -267,13 +258,3 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     run(tmp_path / "parts", stop_at=3)
     run(tmp_path / "parts", resume=True)
     assert same_state(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_the_time_of_saving_is_left_out_of_the_speed(monkeypatch):
-    now = iter([0.0, 2.0, 10.0, 12.0])  # begun, then saving from 2 to 10 s
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(now)))
-    meter = loop._LossMeter()
-    meter.num_steps = 8
-    with meter.stopped():
-        pass
-    assert meter.steps_per_s() == 2.0
