@@ -27,7 +27,6 @@ from hiero.networks.spacetime import SpaceTimeTransformer
 from tests.documentation import check_schema
 from tests.films import grey, write_video
 from tests.networks.test_towers import randomise
-from tests.processes import start_python
 
 
 def egovlp_file(path, width=64, size=16):
@@ -136,48 +135,28 @@ def count_calls(monkeypatch, fail_first=False):
     return calls
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path, weights, monkeypatch):
-    """kill -9 in the middle of the second video: the first is kept, the second goes on from what was saved of it."""
-    for i in range(2):
-        write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 600).tolist(), fps=30)
-    program = (
-        "import sys, time; from hiero.features import extractor; extractor.SAVE_EVERY_S = 0.0\n"
-        "from hiero.media.recordings import find_videos\nfrom hiero.features.collection import *\n"
-        "plan = ExtractionPlan('egovlp', Path(sys.argv[1]) / 'out', weights=Path(sys.argv[2]), num_frames=4, "
-        "device='cpu')\n"
-        "videos = find_videos([Path(sys.argv[1]) / 'v0.mp4', Path(sys.argv[1]) / 'v1.mp4'])\n"
-        "def advance(name, done_s):\n"
-        "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
-        "extract_all(videos, plan, progress=ExtractionProgress(advance=advance))\n"
-    )
-    process = start_python(program, tmp_path, weights)
-    while process.stdout.readline() and not list((tmp_path / "out").glob(".v1-*.partial")):
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+def test_an_interrupted_run_goes_on_and_removes_what_it_left(tmp_path, weights, videos, monkeypatch):
+    """The first video is kept, and the second goes on from what was saved of it."""
+    monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
+
+    def interrupt(name, done_s):
+        if name == "v1" and done_s > 1.5:
+            raise KeyboardInterrupt
+
+    plan, out = plan_for(tmp_path, weights), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        extract_all(videos, plan, progress=ExtractionProgress(advance=interrupt))
+    assert list(out.glob(".v1-*.partial"))
+    assert not (out / "v1.safetensors.json").exists()
     for name in (".v1.safetensors.abcd1234.part", ".v1.safetensors.json.abcd1234.part"):
-        (tmp_path / "out" / name).write_bytes(b"what a process that is killed while it writes leaves")
-    modified_ns = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
-    assert not (tmp_path / "out" / "v1.safetensors.json").exists()
-    moments = []
-    plan = plan_for(tmp_path, weights)
-    calls = count_calls(monkeypatch)
-    videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
-    results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
-    assert [result.status for result in results] == ["kept", "done"]
-    assert not list((tmp_path / "out").glob(".*"))
-    assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == modified_ns
-    assert moments[0][0] == "v1"
-    assert len(calls) < len(moments)  # what was saved was not computed again
-    fresh = plan_for(tmp_path, weights, out="fresh")
-    extract_all({"v1": videos["v1"]}, fresh)
-    np.testing.assert_array_equal(
-        read_feature_array(tmp_path / "out" / "v1.safetensors"),
-        read_feature_array(tmp_path / "fresh" / "v1.safetensors"),
-    )
-    assert not list((tmp_path / "out").glob(".*partial"))
+        (out / name).write_bytes(b"what a process leaves that is killed while it writes")
+    calls, moments = count_calls(monkeypatch), []
+    two = {name: videos[name] for name in ("v0", "v1")}
+    assert extract(two, plan, advance=lambda *moment: moments.append(moment)) == ["kept", "done"]
+    assert 0 < len(calls) < len(moments)  # what was saved was not computed again
+    assert not list(out.glob(".*"))
+    extract_all({"v1": videos["v1"]}, fresh := plan_for(tmp_path, weights, out="fresh"))
+    np.testing.assert_array_equal(*(read_feature_array(each.feature_file("v1")) for each in (plan, fresh)))
 
 
 def test_an_interruption_ends_all_threads(tmp_path, weights, videos):
@@ -292,9 +271,9 @@ def test_a_broken_tail_is_said(tmp_path, weights):
     video = write_video(tmp_path / "v.ts", [60] * 150, fps=30, options={"g": "5"})
     video.write_bytes(video.read_bytes()[: int(0.6 * video.stat().st_size)] + b"\x00" * 5000)
     lines = []
-    (result,) = extract_all({"v": video}, plan_for(tmp_path, weights), progress=ExtractionProgress(log=lines.append))
-    assert result.status == "done"
-    assert 0 < result.duration_s < 5
+    assert extract({"v": video}, plan_for(tmp_path, weights), log=lines.append) == ["done"]
+    assert all("v.ts" in line for line in lines)
+    assert read_sidecar(tmp_path / "out" / "v.safetensors").duration_s < 5
 
 
 def test_pt_files_for_ego4d_users_and_packing(tmp_path, weights, videos):

@@ -15,7 +15,7 @@ from torch import nn
 
 from hiero.errors import InputError
 from hiero.features import extractor
-from hiero.features.extractor import ExtractionOptions, choose_precision, extract_features
+from hiero.features.extractor import ExtractionOptions, extract_features
 from hiero.features.video_features import VideoFeatures
 from hiero.networks.registry import Backbone
 
@@ -203,13 +203,6 @@ def test_the_fastest_precision_of_a_cpu_is_chosen(monkeypatch, half, brain, expe
 
     monkeypatch.setattr(extractor, "_time_convolution", measure)
     assert extractor._fastest_precision.__wrapped__() is expected
-
-
-def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
-    assert choose_precision(torch.device("meta")) is torch.float32
-    expected = choose_precision(torch.device("cpu"))
-    monkeypatch.setattr(torch.nn.functional, "conv2d", None)
-    assert choose_precision(torch.device("cpu")) is expected
 
 
 @pytest.mark.parametrize(
