@@ -172,19 +172,9 @@ class Origin:
     def opened(self) -> tuple[Any, str]:
         """The fsspec file system, and the path in it."""
         with self._translated():
-            try:
-                from fsspec.core import url_to_fs
+            from fsspec.core import url_to_fs
 
-                return url_to_fs(_quote(self.address) if self.is_http else self.address, **self._options())
-            except ImportError as error:
-                name = getattr(error, "name", None) or describe_error(error)
-                raise InputError(
-                    f"{self.public}: the package {name} is missing. Run: pip install 'hiero-video[remote]', "
-                    f"or install {name}."
-                ) from None
-            except ValueError as error:
-                text = f"not a kind of address that fsspec knows ({describe_error(error, self.address)})"
-                raise InputError(f"{self.public}: {text}; record a live stream to a file first") from None
+            return url_to_fs(_quote(self.address) if self.is_http else self.address, **self._options())
 
     def _options(self) -> dict[str, Any]:
         if self.is_http:
@@ -314,7 +304,9 @@ class Origin:
             return UnavailableError(f"{self.public}: access denied ({code or text}). {self._credentials_hint()}")
         if isinstance(code, int) and code not in RETRIED_CODES:
             return InputError(f"{self.public}: the server answered {code}")
-        if isinstance(error, ValueError | TypeError | NotImplementedError | ImportError):
+        if isinstance(error, ImportError):
+            return InputError(f"{self.public}: a package is missing ({text}). Run: pip install 'hiero-video[remote]'")
+        if isinstance(error, ValueError | TypeError | NotImplementedError):
             return InputError(f"{self.public}: cannot be read ({text})")
         return LostConnectionError(f"the server answered {code}" if code else text)
 

@@ -135,7 +135,7 @@ def cache_limit() -> int:
 def size_limit(variable: str, default: str, unit: str = "") -> int:
     """The bytes that a variable of the environment allows: 5GB, 500MB, or a number without a unit, which is `unit`."""
     text = os.environ.get(variable) or default
-    size = re.fullmatch(r"([0-9]{0,18}\.?[0-9]+) ?([KMGT]?)B?", text.strip().upper())
+    size = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+) ?([KMGT]?)B?", text.strip().upper())
     if size is None:
         raise InputError(f"{variable} must be a size such as 20GB or 500MB, got {text!r}")
     return int(float(size[1]) * UNITS[size[2] or unit])

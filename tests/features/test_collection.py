@@ -379,18 +379,15 @@ def test_mistakes_of_the_command_end_it_before_a_video_is_read(tmp_path, weights
             extract_all(videos, plan)
 
 
-@pytest.mark.slow
 def test_values_that_are_not_finite_are_not_kept(tmp_path, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
-    original = LoadedBackbones.run_frames
-    monkeypatch.setattr(
-        LoadedBackbones, "run_frames", lambda self, batch: [rows * float("nan") for rows in original(self, batch)]
-    )
-    (result, *_) = extract_all(videos, plan_for(tmp_path, weights))
+    video, plan = {"v0": videos["v0"]}, plan_for(tmp_path, weights)
+    with monkeypatch.context() as broken:
+        broken.setattr(LoadedBackbones, "run_frames", lambda _, frames: [torch.full((len(frames), 16), torch.nan)])
+        (result,) = extract_all(video, plan)
     assert "not finite" in result.message
     assert not list((tmp_path / "out").glob(".*"))
-    monkeypatch.setattr(LoadedBackbones, "run_frames", original)
-    assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
+    assert extract(video, plan) == ["done"]
 
 
 def test_features_of_another_backbone_are_refused(tmp_path, weights, videos):
@@ -466,7 +463,7 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, weights, cluster):
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    plan = plan_for(tmp_path, weights, threads=1)
+    plan, local = plan_for(tmp_path, weights, threads=1), plan_for(tmp_path, weights, out="local")
     progress = ExtractionProgress(end=lambda result: ended.append(result.name))
     results = ray_cluster.extract_on_cluster(videos, plan, workers=2, progress=progress, worker=Fragile)
     assert marker.exists()
@@ -475,21 +472,12 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, weights, cluster):
     assert "v2" in results[2].message
     assert sorted(ended) == sorted(videos)  # each ended once
     assert not list((tmp_path / "out").glob(".*"))
-    local = plan_for(tmp_path, weights, out="local")
-    good = {name: path for name, path in videos.items() if statuses[name] == "done"}
-    extract_all(good, local)
-    for name in good:
-        np.testing.assert_allclose(
-            read_feature_array(tmp_path / "out" / f"{name}.safetensors"),
-            read_feature_array(tmp_path / "local" / f"{name}.safetensors"),
-            rtol=2e-2,
-            atol=2e-2,
-        )
-    modified = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
-    assert ray.is_initialized()  # what was connected stays so
+    extract_all({"v1": videos["v1"]}, local)
+    rows, expected = (read_feature_array(each.feature_file("v1")) for each in (plan, local))
+    np.testing.assert_allclose(rows, expected, rtol=2e-2, atol=2e-2)
+    good = {name: videos[name] for name in ("v0", "v1", "v3")}
     again = ray_cluster.extract_on_cluster(good, plan, workers=1)
     assert [result.status for result in again] == ["kept"] * 3
-    assert modified == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
 
 
 def test_no_cluster_there(tmp_path, weights, videos):

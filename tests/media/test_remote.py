@@ -316,7 +316,7 @@ def test_a_full_disk_is_reported(server, monkeypatch):
         ("https://host/videos/", "cannot be listed over http"),
         ("https://host/*.mp4", "cannot be listed over http"),
         ("rtsp://host/live.mp4", "rtsp"),
-        ("nothing://host/a.mp4", "not a kind of address that fsspec knows"),
+        ("nothing://host/a.mp4", "nothing"),
     ],
 )
 def test_addresses_that_cannot_be_read(address, message):

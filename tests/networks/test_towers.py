@@ -153,18 +153,6 @@ def test_unexpected_parameters_are_named(tmp_path):
         omnivore.load(tmp_path)
 
 
-def test_code_in_a_checkpoint_is_not_executed(tmp_path):
-    import os
-
-    class Evil:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path / 'ran'}",)
-
-    path = save(tmp_path / "e.pth", {"state_dict": egovlp_state(), "args": Evil()})
-    egovlp.load(path)
-    assert not (tmp_path / "ran").exists()
-
-
 def test_frames_as_the_releases_prepare_them():
     frames = torch.zeros(1, 256, 400, 3, dtype=torch.uint8)
     frames[:, 16:240, 88:312] = torch.tensor([255, 0, 51], dtype=torch.uint8)  # the middle 224 × 224
