@@ -54,6 +54,7 @@ class VideoInfo:
     fps: float | None
     width: int
     height: int
+    codec: str
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
         duration_s = float(video.duration * video.time_base) if video.duration else None
         if duration_s is None and reader.container.duration:
             duration_s = reader.container.duration / 1e6  # in microseconds
-        return VideoInfo(duration_s, _frame_rate(video), width, height)
+        return VideoInfo(duration_s, _frame_rate(video), width, height, video.codec_context.name)
 
 
 def _frame_rate(video: Any) -> float | None:
