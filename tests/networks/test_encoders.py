@@ -61,13 +61,6 @@ def test_minilm_finds_similar_texts(minilm):
     assert similarity[0, 2] < 0.3
 
 
-def test_vectors_do_not_depend_on_the_batch(minilm):
-    encoder = load_text_encoder(TextConfig())
-    texts = ["a", "pour the milk into a bowl and stir it well", "cut", "wash the knife", "a"]
-    together = encoder.encode(texts, batch_size=2)
-    close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
-
-
 class ConfigParser:
     """Training scripts pickle such objects beside their weights."""
 

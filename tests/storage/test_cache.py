@@ -45,12 +45,6 @@ def test_a_known_key_is_not_computed_again(old_file, monkeypatch):
     assert content_key(old_file) == key
 
 
-def test_the_key_of_a_small_file_is_not_cached(old_file, monkeypatch):
-    monkeypatch.setattr(cache, "MIN_CACHED_BYTES", 2**22)
-    assert content_key(old_file) == sha256(old_file)
-    assert not cache_folder("known").exists()
-
-
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"x" * 32, b"0" * 33, "é".encode() * 32])
 def test_a_damaged_cached_key_is_computed_again(old_file, content):
     key = content_key(old_file)

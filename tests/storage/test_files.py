@@ -15,7 +15,6 @@ from hiero.features.files import sidecar_path
 from hiero.formats.hiero_json import read_edits, write_edits
 from hiero.storage import files as memory
 from hiero.storage.files import (
-    find_temporaries,
     is_disk_full,
     load_arrays,
     load_metadata,
@@ -54,13 +53,6 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path, letter):
     assert read_edits(video) is not None
     other = video.with_name(letter + video.name[2:])
     assert len({sidecar_path(video), sidecar_path(other), video, other}) == 4
-
-
-def test_temporary_files_of_a_long_name_are_found(tmp_path):
-    path = tmp_path / ("k" * 251 + ".mp4")
-    with memory.atomic_path(path) as temporary:
-        assert find_temporaries(path) == [temporary]
-    assert find_temporaries(path) == []
 
 
 @pytest.mark.parametrize("read", [load_tensors, load_arrays, load_metadata])
