@@ -145,7 +145,7 @@ def read_segments(path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, threa
         if current is None:
             raise InputError(NO_FRAMES.format(path))
         yield from builder.add(current, until_s=reader.end_s)
-        yield from builder.finish(current, reader.last_s, reader.end_s)
+        yield from builder.finish(builder.picture(current), reader.last_s, reader.end_s)
 
 
 def read_frame(path: Path, time_s: float, file: Any = None) -> np.ndarray:
@@ -202,7 +202,7 @@ class SegmentBuilder:
     def add(self, frame: DisplayedFrame, until_s: float) -> Iterator[Segment]:
         """Use a frame for all sampled times before `until_s`; yields completed segments."""
         while self.sampling.time_of(self.next_sample) < until_s:
-            yield from self.add_picture(self._picture(frame))
+            yield from self.add_picture(self.picture(frame))
 
     def add_picture(self, picture: np.ndarray) -> Iterator[Segment]:
         """Use a picture for the next sampled time; yields a completed segment."""
@@ -211,15 +211,15 @@ class SegmentBuilder:
         if len(self.frames) == self.sampling.num_frames:
             yield self._complete()
 
-    def finish(self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
-        """Fill the last segment with the last frame, if it has enough frames or is the only one."""
+    def finish(self, last: np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
+        """Fill the last segment with the last picture, if it has enough of them or is the only one."""
         if (self.frames and len(self.frames) >= self.sampling.min_share * self.sampling.num_frames) or not self.index:
             num_missing = self.sampling.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
-            self.frames += [last if isinstance(last, np.ndarray) else self._picture(last)] * num_missing
+            self.frames += [last] * num_missing
             yield self._complete(end_s)
 
-    def _picture(self, frame: DisplayedFrame) -> np.ndarray:
+    def picture(self, frame: DisplayedFrame) -> np.ndarray:
         """A picture of the first one's size; others are cropped to the middle or padded with black."""
         picture = frame.picture(self.sampling.short_side)
         self.shape = self.shape or (picture.shape[0], picture.shape[1])
