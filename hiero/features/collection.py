@@ -200,10 +200,7 @@ def extract_all(
     progress: ExtractionProgress | None = None,
     extract: Extract | None = None,
 ) -> list[ExtractionResult]:
-    """Extract the features of videos with a number of threads.
-
-    By default that is done on this machine: videos are decoded in parallel and take turns on the network.
-    """
+    """Extract the features of videos with a number of threads, by default on this machine with one network."""
     progress = progress or ExtractionProgress()
     if extract is None:
         plan.prepare()

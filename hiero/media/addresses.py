@@ -29,12 +29,7 @@ COPY_NAMES: dict[Path, str] = {}  # public addresses by the path of the local co
 
 
 def is_address(text: object) -> bool:
-    """Whether a text is an address (s3://…, https://…) and not the name of a file.
-
-    Examples:
-        >>> is_address("s3://bucket/kitchen.mp4"), is_address("videos/kitchen.mp4"), is_address("C:/kitchen.mp4")
-        (True, False, False)
-    """
+    """Whether a text is an address (s3://…, https://…) and not the name of a file (kitchen.mp4, C:/kitchen.mp4)."""
     return isinstance(text, str) and ADDRESS.match(text) is not None
 
 
@@ -52,12 +47,7 @@ def has_magic(text: str) -> bool:
 
 
 def public_address(address: str) -> str:
-    """An address without user, password and query, which may be shown and stored.
-
-    Examples:
-        >>> public_address("https://me:secret@host/kitchen.mp4?X-Amz-Signature=ab12")
-        'https://host/kitchen.mp4'
-    """
+    """An address without user, password and query, which may be shown and stored."""
     scheme, separator, rest = hide_credentials(address).partition("://")
     if not separator:
         return scheme

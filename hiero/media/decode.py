@@ -59,23 +59,14 @@ class VideoInfo:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which frames of a video are read, and how.
+    """Which frames of a video are read, and how."""
 
-    Attributes:
-        spacing_s: Length of a segment.
-        num_frames: Frames of a segment, evenly spread.
-        short_side: Pixels of the shorter side of a frame; None keeps the size of the video.
-        min_share: Share of its frames that the last segment must have.
-        stream: Number of the video stream.
-        skip_unreferenced: Skip frames that no other frame refers to, where the others come often enough.
-    """
-
-    spacing_s: float = 1.0
-    num_frames: int = 16
-    short_side: int | None = 256
-    min_share: float = 0.5
-    stream: int = 0
-    skip_unreferenced: bool = False
+    spacing_s: float = 1.0  # length of a segment
+    num_frames: int = 16  # of a segment, evenly spread
+    short_side: int | None = 256  # pixels of the shorter side of a frame; None keeps the size of the video
+    min_share: float = 0.5  # of its frames that the last segment must have
+    stream: int = 0  # number of the video stream
+    skip_unreferenced: bool = False  # skip frames that no other refers to, where the others come often enough
 
     def __post_init__(self) -> None:
         if not self.spacing_s > 0 or self.num_frames < 1:
@@ -102,10 +93,7 @@ class Segment:
 
 
 def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
-    """Read the properties of a file, decoding only one frame.
-
-    `file` is opened in place of the path: a file object of a remote video.
-    """
+    """Read the properties of a file, decoding only one frame; `file` as in `open_container`."""
     with VideoReader(Path(path), stream, file=file) as reader:
         video = reader.stream
         frame = next(reader.frames(), None)
@@ -127,11 +115,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0) -> Iterator[Segment]:
-    """Segments of a video in order.
-
-    Warns:
-        BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
-    """
+    """Segments of a video in order. A BrokenVideoWarning tells if the file ends early, or its timestamps jump."""
     path = Path(path)
     skip = can_skip_unreferenced(path, sampling, threads)
     with VideoReader(path, sampling.stream, threads, skip) as reader:
