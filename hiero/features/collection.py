@@ -10,6 +10,7 @@ were interrupted. A video that cannot be read is reported and does not stop the 
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import io
 import json
@@ -39,7 +40,7 @@ from hiero.media.source import SourceFile, VideoInput, VideoSource
 from hiero.networks.registry import FPS, STRIDE, Backbone, Precision, fetch_weights, find_backbone
 from hiero.storage.cache import content_key
 from hiero.storage.checkpoints import find_checkpoint
-from hiero.storage.files import ANY, atomic_path, find_beside, find_temporaries, is_disk_full, path_beside, write_text
+from hiero.storage.files import atomic_path, is_disk_full, path_beside, write_text
 from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 
 KEY_LENGTH = 16  # hexadecimal digits of a SHA-256 in sidecars
@@ -130,6 +131,10 @@ class ExtractionPlan:
         """The feature file of a video."""
         return path_beside(self.out / name, f".{self.format}")
 
+    def partial_file(self, name: str, sha256: str) -> Path:
+        """Where an interrupted extraction of this content is continued."""
+        return path_beside(self.out / name, f"-{self.settings_key[:8]}{sha256[:8]}.partial", ".")
+
     def row_clock(self, path: Path) -> Clock:
         """The clock of the rows of a video."""
         if self.clock == "frames":
@@ -195,10 +200,7 @@ def extract_all(
     progress: ExtractionProgress | None = None,
     extract: Extract | None = None,
 ) -> list[ExtractionResult]:
-    """Extract the features of videos with a number of threads.
-
-    By default that is done on this machine: videos are decoded in parallel and take turns on the network.
-    """
+    """Extract the features of videos with a number of threads, by default on this machine with one network."""
     progress = progress or ExtractionProgress()
     if extract is None:
         plan.prepare()
@@ -271,13 +273,14 @@ def extract_video(
     except (InputError, OSError) as error:
         return failed(error)
     backbones = plan.load_backbones()  # outside of any try: its errors are not the video's
+    partial = plan.partial_file(name, sha256)
     try:
-        rows, duration_s = _extract_rows(plan, backbones, file, video.path, clock, sha256, advance)
+        rows, duration_s = _extract_rows(plan, backbones, video.path, clock, partial, advance)
         if video.state() != state:
-            _remove_leftovers(file, begun_at)
+            _remove_leftovers(file, partial, begun_at)
             raise InputError(f"{video.name}: changed while it was read; extract it again when it is complete")
         _write(plan, file, video.path, clock, rows, duration_s, sha256)
-        _remove_leftovers(file, begun_at)
+        _remove_leftovers(file, partial, begun_at)
     except Exception as error:  # the other videos go on
         if is_disk_full(error):
             raise
@@ -300,15 +303,12 @@ def finished_sidecar(plan: ExtractionPlan, name: str, sha256: str) -> Sidecar | 
 def _extract_rows(
     plan: ExtractionPlan,
     backbones: LoadedBackbones,
-    file: Path,
     path: Path,
     clock: Clock,
-    sha256: str,
+    partial: Path,
     advance: Callable[[float], None],
 ) -> tuple[np.ndarray, float]:
     """Rows (T, D) in the precision of the plan, and the length of the video in seconds."""
-    # Interrupted extractions resume from this file, unless the content or the settings have changed.
-    partial = path_beside(file.with_suffix(""), f"-{plan.settings_key[:8]}{sha256[:8]}.partial", ".")
     partial.parent.mkdir(parents=True, exist_ok=True)
     options = ExtractionOptions(
         spacing_s=clock.spacing_s,
@@ -360,11 +360,12 @@ def _write(
         write_text(sidecar_path(file), json.dumps(asdict(sidecar), indent=1) + "\n")
 
 
-def _remove_leftovers(file: Path, begun_at: float) -> None:
-    """Remove files that interrupted extractions left beside a feature file."""
-    for partial in find_beside(file.with_suffix(""), f"-{16 * ANY}.partial", "."):
-        partial.unlink(missing_ok=True)
-    for part in [*find_temporaries(file), *find_temporaries(sidecar_path(file))]:
-        with suppress(FileNotFoundError):
-            if part.stat().st_mtime < begun_at:
-                part.unlink()
+def _remove_leftovers(file: Path, partial: Path, begun_at: float) -> None:
+    """Remove what this extraction, and interrupted ones before it, left beside a feature file."""
+    partial.unlink(missing_ok=True)
+    name, stem = glob.escape(file.name), glob.escape(file.stem)
+    for pattern in (f".{stem}-{16 * '?'}.partial", f".{name}.{8 * '?'}.part", f".{name}.json.{8 * '?'}.part"):
+        for leftover in file.parent.glob(pattern):
+            with suppress(FileNotFoundError):
+                if leftover.suffix == ".partial" or leftover.stat().st_mtime < begun_at:
+                    leftover.unlink()

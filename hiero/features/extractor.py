@@ -16,6 +16,7 @@ import itertools
 import os
 import threading
 import time
+import timeit
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -264,8 +265,7 @@ def choose_precision(device: torch.device, tower: bool = False) -> torch.dtype:
 def _fastest_precision() -> torch.dtype:
     """The precision that this CPU is clearly faster with, else single precision. Measured once per process.
 
-    Neither the name nor the flags of a CPU tell, so a small convolution is timed. The shortest of
-    several times is little affected by other processes.
+    Neither the name nor the flags of a CPU tell, so a small convolution is timed.
     """
     spent_s = {torch.float32: _time_convolution(torch.float32)}
     for dtype in (torch.float16, torch.bfloat16):
@@ -276,12 +276,8 @@ def _fastest_precision() -> torch.dtype:
 
 def _time_convolution(dtype: torch.dtype) -> float:
     x, weight = torch.zeros(1, 64, 56, 56, dtype=dtype), torch.zeros(64, 64, 3, 3, dtype=dtype)
-    times_s = []
-    for _ in range(NUM_TIMED):
-        begin = time.perf_counter()
-        torch.nn.functional.conv2d(x, weight, padding=1)
-        times_s.append(time.perf_counter() - begin)
-    return min(times_s)
+    timer = timeit.Timer(lambda: torch.nn.functional.conv2d(x, weight, padding=1))
+    return min(timer.repeat(NUM_TIMED, number=1))  # the shortest is little affected by other processes
 
 
 @dataclass
@@ -436,13 +432,7 @@ def _prepare_batches(
 
 @contextmanager
 def prefetch(source: Iterator[Item], num_ahead: int = 2) -> Iterator[Iterator[Item]]:
-    """Read an iterator in a thread, a few items ahead. The thread ends with the block.
-
-    Examples:
-        >>> with prefetch(iter([1, 2, 3])) as items:
-        ...     list(items)
-        [1, 2, 3]
-    """
+    """Read an iterator in a thread, a few items ahead. The thread ends with the block."""
     with ThreadPoolExecutor(1) as pool:
         futures = deque(pool.submit(next, source, END) for _ in range(num_ahead + 1))
 

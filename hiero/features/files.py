@@ -64,10 +64,9 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> Sidecar | None:
-    """The sidecar of a feature file. Returns None if it is missing or another kind of JSON.
+    """The sidecar of a feature file; None if it is missing or another kind of JSON. Unknown fields are ignored.
 
-    Unknown fields are ignored. A file that cannot be understood is an error: without it the rows would get a wrong
-    clock.
+    A file that cannot be understood is an error: without it the rows would get a wrong clock.
     """
     file = sidecar_path(path)
     if not file.is_file():
@@ -221,9 +220,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _read_arrays(path: Path) -> Any:
-    """The content of a .npy, .npz or .safetensors file. Its size is checked first: a small archive can unpack to
-    anything.
-    """
+    """The arrays in a .npy, .npz or .safetensors file. Its size is checked first: an archive can unpack to anything."""
     num_bytes = path.stat().st_size
     try:
         if zipfile.is_zipfile(path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
+import statistics
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -234,15 +234,13 @@ def _common_sidecar(files: list[Path], check_clocks: bool) -> Sidecar | None:
 
 def _usual_width(files: list[Path]) -> int:
     """The most frequent width of the first files, so that one odd file is reported and not all others."""
-    widths: Counter[int] = Counter()
+    widths: list[int] = []
     for file in files:
         with suppress(InputError):
-            widths[read_features(file).shape[1]] += 1
-        if widths.total() == NUM_WIDTH_VOTES:
+            widths.append(read_features(file).shape[1])
+        if len(widths) == NUM_WIDTH_VOTES:
             break
-    if not widths:
-        return read_features(files[0]).shape[1]  # which raises what is wrong with it
-    return widths.most_common(1)[0][0]
+    return statistics.mode(widths or [read_features(files[0]).shape[1]])  # which raises what is wrong with it
 
 
 def _read_rows(file: Path, width: int, precision: StoreDtype) -> np.ndarray[Any, Any]:

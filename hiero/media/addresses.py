@@ -11,7 +11,6 @@ from hiero.errors import InputError, hide_credentials
 
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://", re.ASCII)
 HTTP_SCHEMES = ("http", "https")
-LIVE_SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "udp", "rtp", "srt", "tcp")
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "hf")
 # Parameters of an address that sign it or identify the user; the file does not depend on them.
 SIGNATURE = re.compile(
@@ -30,12 +29,7 @@ COPY_NAMES: dict[Path, str] = {}  # public addresses by the path of the local co
 
 
 def is_address(text: object) -> bool:
-    """Whether a text is an address (s3://…, https://…) and not the name of a file.
-
-    Examples:
-        >>> is_address("s3://bucket/kitchen.mp4"), is_address("videos/kitchen.mp4"), is_address("C:/kitchen.mp4")
-        (True, False, False)
-    """
+    """Whether a text is an address (s3://…, https://…) and not the name of a file (kitchen.mp4, C:/kitchen.mp4)."""
     return isinstance(text, str) and ADDRESS.match(text) is not None
 
 
@@ -53,37 +47,23 @@ def has_magic(text: str) -> bool:
 
 
 def public_address(address: str) -> str:
-    """An address without user, password and query, which may be shown and stored.
-
-    Examples:
-        >>> public_address("https://me:secret@host/kitchen.mp4?X-Amz-Signature=ab12")
-        'https://host/kitchen.mp4'
-    """
-    parts = []
-    for part in map(
-        hide_credentials, address.split("::")
-    ):  # fsspec's chains: zip://kitchen.mp4::s3://bucket/videos.zip
-        scheme, separator, rest = part.partition("://")
-        if not separator:
-            parts.append(part)
-            continue
-        authority, slash, path = rest.partition("/")
-        # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
-        has_query = is_http(part) or scheme.lower() in LIVE_SCHEMES
-        path = re.sub(r"[?#].*" if has_query else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
-        authority = authority.partition("?")[0]
-        parts.append(f"{scheme.lower()}://{authority}{slash}{path}")
-    return "::".join(parts)
+    """An address without user, password and query, which may be shown and stored."""
+    scheme, separator, rest = hide_credentials(address).partition("://")
+    if not separator:
+        return scheme
+    authority, slash, path = rest.partition("/")
+    # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
+    path = re.sub(r"[?#].*" if is_http(address) else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
+    return f"{scheme.lower()}://{authority.partition('?')[0]}{slash}{path}"
 
 
 def check_credentials(address: str) -> None:
     """Raise InputError for an object store's address with a key or token. It would show up in messages of libraries."""
-    for part in address.split("::"):
-        if scheme_of(part) in OBJECT_STORES and hide_credentials(part) != part:
-            raise InputError(
-                f"{public_address(address)}: its address contains a key, which {scheme_of(part)}:// does not take. "
-                "Set the credentials as environment variables, such as AWS_SECRET_ACCESS_KEY or HF_TOKEN."
-            )
+    if scheme_of(address) in OBJECT_STORES and hide_credentials(address) != address:
+        raise InputError(
+            f"{public_address(address)}: its address contains a key, which {scheme_of(address)}:// does not take. "
+            "Set the credentials as environment variables, such as AWS_SECRET_ACCESS_KEY or HF_TOKEN."
+        )
 
 
 def query_identity(address: str) -> str:

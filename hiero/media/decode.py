@@ -59,23 +59,14 @@ class VideoInfo:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which frames of a video are read, and how.
+    """Which frames of a video are read, and how."""
 
-    Attributes:
-        spacing_s: Length of a segment.
-        num_frames: Frames of a segment, evenly spread.
-        short_side: Pixels of the shorter side of a frame; None keeps the size of the video.
-        min_share: Share of its frames that the last segment must have.
-        stream: Number of the video stream.
-        skip_unreferenced: Skip frames that no other frame refers to, where the others come often enough.
-    """
-
-    spacing_s: float = 1.0
-    num_frames: int = 16
-    short_side: int | None = 256
-    min_share: float = 0.5
-    stream: int = 0
-    skip_unreferenced: bool = False
+    spacing_s: float = 1.0  # length of a segment
+    num_frames: int = 16  # of a segment, evenly spread
+    short_side: int | None = 256  # pixels of the shorter side of a frame; None keeps the size of the video
+    min_share: float = 0.5  # of its frames that the last segment must have
+    stream: int = 0  # number of the video stream
+    skip_unreferenced: bool = False  # skip frames that no other refers to, where the others come often enough
 
     def __post_init__(self) -> None:
         if not self.spacing_s > 0 or self.num_frames < 1:
@@ -102,10 +93,7 @@ class Segment:
 
 
 def probe(path: Path | str, stream: int = 0, file: Any = None) -> VideoInfo:
-    """Read the properties of a file, decoding only one frame.
-
-    `file` is opened in place of the path: a file object of a remote video.
-    """
+    """Read the properties of a file, decoding only one frame; `file` as in `open_container`."""
     with VideoReader(Path(path), stream, file=file) as reader:
         video = reader.stream
         frame = next(reader.frames(), None)
@@ -127,11 +115,7 @@ def _frame_rate(video: Any) -> float | None:
 
 
 def read_segments(path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, threads: int = 0) -> Iterator[Segment]:
-    """Segments of a video in order.
-
-    Warns:
-        BrokenVideoWarning: The file ends early, or its timestamps jump and the jump is left out.
-    """
+    """Segments of a video in order. A BrokenVideoWarning tells if the file ends early, or its timestamps jump."""
     path = Path(path)
     skip = can_skip_unreferenced(path, sampling, threads)
     with VideoReader(path, sampling.stream, threads, skip) as reader:
@@ -145,7 +129,7 @@ def read_segments(path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, threa
         if current is None:
             raise InputError(NO_FRAMES.format(path))
         yield from builder.add(current, until_s=reader.end_s)
-        yield from builder.finish(current, reader.last_s, reader.end_s)
+        yield from builder.finish(builder.picture(current), reader.last_s, reader.end_s)
 
 
 def read_frame(path: Path, time_s: float, file: Any = None) -> np.ndarray:
@@ -202,7 +186,7 @@ class SegmentBuilder:
     def add(self, frame: DisplayedFrame, until_s: float) -> Iterator[Segment]:
         """Use a frame for all sampled times before `until_s`; yields completed segments."""
         while self.sampling.time_of(self.next_sample) < until_s:
-            yield from self.add_picture(self._picture(frame))
+            yield from self.add_picture(self.picture(frame))
 
     def add_picture(self, picture: np.ndarray) -> Iterator[Segment]:
         """Use a picture for the next sampled time; yields a completed segment."""
@@ -211,15 +195,15 @@ class SegmentBuilder:
         if len(self.frames) == self.sampling.num_frames:
             yield self._complete()
 
-    def finish(self, last: DisplayedFrame | np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
-        """Fill the last segment with the last frame, if it has enough frames or is the only one."""
+    def finish(self, last: np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
+        """Fill the last segment with the last picture, if it has enough of them or is the only one."""
         if (self.frames and len(self.frames) >= self.sampling.min_share * self.sampling.num_frames) or not self.index:
             num_missing = self.sampling.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
-            self.frames += [last if isinstance(last, np.ndarray) else self._picture(last)] * num_missing
+            self.frames += [last] * num_missing
             yield self._complete(end_s)
 
-    def _picture(self, frame: DisplayedFrame) -> np.ndarray:
+    def picture(self, frame: DisplayedFrame) -> np.ndarray:
         """A picture of the first one's size; others are cropped to the middle or padded with black."""
         picture = frame.picture(self.sampling.short_side)
         self.shape = self.shape or (picture.shape[0], picture.shape[1])

@@ -68,11 +68,7 @@ PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hiero.media.paralle
 def read_segments_parallel(
     path: Path | str, sampling: Sampling = DEFAULT_SAMPLING, *, processes: int, gpu: int | None = None
 ) -> Iterator[Segment]:
-    """Segments of a video in order: those of `read_segments`, decoded by several processes.
-
-    Warns:
-        BrokenVideoWarning: As `read_segments` does.
-    """
+    """Segments of a video in order, and warnings: those of `read_segments`, decoded by several processes."""
     path = Path(path)
     num_segments = 0
     # A copy of a remote file may be evicted while it is read, unless one process keeps it open.

@@ -75,14 +75,7 @@ class Recording:
 
 
 def parse_chapter(path: Path) -> Chapter | None:
-    """Parse the name of a file; None if it is not the name of a chapter.
-
-    Examples:
-        >>> parse_chapter(Path("GX020012.MP4"))
-        Chapter(camera='GoPro', recording='GX-0012', number=2, first=1)
-        >>> parse_chapter(Path("kitchen.mp4")) is None
-        True
-    """
+    """Parse the name of a file such as GX020012.MP4; None if it is not the name of a chapter."""
     for camera, first, pattern in CAMERAS:
         if (match := re.fullmatch(pattern, path.stem)) is not None:
             groups = match.groupdict()

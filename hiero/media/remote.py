@@ -35,12 +35,11 @@ from hiero.media.addresses import (
     public_address,
     query_identity,
 )
-from hiero.storage.cache import KEY_LENGTH, REMOTE, cache_folder, content_key
+from hiero.storage.cache import KEY_LENGTH, REMOTE, cache_folder, content_key, size_limit
 from hiero.storage.files import FEATURE_SUFFIXES, parse_json, write_text
 from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
-DEFAULT_LIMIT_GB = 50.0
 GB = 1e9
 MAX_ATTEMPTS = 6  # in a row without progress
 FIRST_DELAY_S, MAX_DELAY_S = 0.5, 15.0  # between attempts
@@ -112,7 +111,7 @@ class RemoteEntry:
 
 def list_remote(address: str, suffixes: tuple[str, ...]) -> list[RemoteEntry]:
     """List a file, the files below a folder (s3://bucket/videos/), or those that match a pattern (s3://bucket/*.mp4)."""
-    path = public_address(address).partition("::")[0]
+    path = public_address(address)
     is_named = not has_magic(path) and not path.endswith("/")
     name = path.rpartition("/")[2]
     if is_http(address):
@@ -139,11 +138,10 @@ def remote_exists(address: str) -> bool:
 def copy_path(address: str) -> Path:
     """The path of the local copy of a remote file, whether or not it exists."""
     shown = public_address(address)
-    public, chain, rest = shown.partition("::")
-    folder_address, _, name = public.rpartition("/")
-    if not name or (folder_address.endswith("/") and not chain):
+    folder_address, _, name = shown.rpartition("/")
+    if not name or folder_address.endswith("/"):
         raise InputError(f"{shown}: {HTTP_FOLDER if is_http(address) else 'not a file'}")
-    identity = f"{folder_address}{query_identity(address)}{chain}{rest}"
+    identity = f"{folder_address}{query_identity(address)}"
     folder = cache_folder(REMOTE) / hashlib.sha256(identity.encode()).hexdigest()[:KEY_LENGTH]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _local_name(urllib.parse.unquote(name) if is_http(address) else name)
@@ -174,19 +172,9 @@ class Origin:
     def opened(self) -> tuple[Any, str]:
         """The fsspec file system, and the path in it."""
         with self._translated():
-            try:
-                from fsspec.core import url_to_fs
+            from fsspec.core import url_to_fs
 
-                return url_to_fs(_quote(self.address) if self.is_http else self.address, **self._options())
-            except ImportError as error:
-                name = getattr(error, "name", None) or describe_error(error)
-                raise InputError(
-                    f"{self.public}: the package {name} is missing. Run: pip install 'hiero-video[remote]', "
-                    f"or install {name}."
-                ) from None
-            except ValueError as error:
-                text = f"not a kind of address that fsspec knows ({describe_error(error, self.address)})"
-                raise InputError(f"{self.public}: {text}; record a live stream to a file first") from None
+            return url_to_fs(_quote(self.address) if self.is_http else self.address, **self._options())
 
     def _options(self) -> dict[str, Any]:
         if self.is_http:
@@ -195,14 +183,13 @@ class Origin:
             timeout = ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
             client = {"timeout": timeout, "trust_env": True, "headers": {"Accept-Encoding": "identity"}}
             return {"encoded": True, "client_kwargs": client}
-        scheme = self.public.rpartition("::")[2].partition("://")[0]
-        if scheme not in S3_SCHEMES:
+        if self.scheme not in S3_SCHEMES:
             return {}
         options: dict[str, Any] = {"config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": TIMEOUT_S}}
         endpoint = os.environ.get("AWS_ENDPOINT")  # LanceDB's variable: one setting for the corpus and the videos
         if endpoint and "AWS_ENDPOINT_URL" not in os.environ:
             options["endpoint_url"] = endpoint
-        return {scheme: options} if "::" in self.address else options
+        return options
 
     def stat(self) -> RemoteStat:
         """Ask for the current state. Raises InputError for a missing file, LostConnectionError without an answer."""
@@ -283,22 +270,17 @@ class Origin:
     def find(self) -> list[RemoteEntry]:
         """All files below a folder, or that match a pattern (* within a folder, ** across folders)."""
         fs, path = self.opened
-        first, chain, rest = self.address.partition("::")
-        parts = first.split("/")
+        parts = self.address.split("/")
         num_plain = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts))
         root_address = "/".join(parts[:num_plain]).rstrip("/")
         with suppress(MissingError), self._translated():
             fs.invalidate_cache()
             root = str(fs._strip_protocol(root_address)).rstrip("/") + "/"
             entries = fs.find(path, detail=True) if num_plain == len(parts) else fs.glob(path, detail=True)
-            names = {
-                file.removeprefix(root): info
+            return [
+                RemoteEntry(f"{root_address}/{file[len(root) :]}", file[len(root) :], RemoteStat.from_info(info))
                 for file, info in sorted(entries.items())
                 if info.get("type") != "directory" and file.startswith(root) and not file.endswith("/")
-            }
-            return [
-                RemoteEntry(f"{root_address}/{name}{chain}{rest}", name, RemoteStat.from_info(info))
-                for name, info in names.items()
             ]
         return []
 
@@ -322,7 +304,9 @@ class Origin:
             return UnavailableError(f"{self.public}: access denied ({code or text}). {self._credentials_hint()}")
         if isinstance(code, int) and code not in RETRIED_CODES:
             return InputError(f"{self.public}: the server answered {code}")
-        if isinstance(error, ValueError | TypeError | NotImplementedError | ImportError):
+        if isinstance(error, ImportError):
+            return InputError(f"{self.public}: a package is missing ({text}). Run: pip install 'hiero-video[remote]'")
+        if isinstance(error, ValueError | TypeError | NotImplementedError):
             return InputError(f"{self.public}: cannot be read ({text})")
         return LostConnectionError(f"the server answered {code}" if code else text)
 
@@ -499,14 +483,13 @@ class RemoteFile:
             first, mark, query = self.address.partition("?")
             sidecar = self.path.with_name(f"{self.path.name}.json")
             return {sidecar: f"{first}.json{mark}{query}"} if self.path.suffix.lower() in FEATURE_SUFFIXES else {}
-        first, chain, rest = self.address.partition("::")
-        folder, _, name = first.rpartition("/")
+        folder, _, name = self.address.rpartition("/")
         stem = name.rpartition(".")[0] or name
         copies = self.path.parent.glob(f"{glob.escape(self.path.stem)}.*")
         companions: dict[Path, str | None] = dict.fromkeys(
             copy for copy in copies if copy.suffix.lower() in COMPANION_SUFFIXES and _record_path(copy).is_file()
         )
-        for entry in [] if has_magic(stem) else Origin(f"{folder}/{stem}.*{chain}{rest}").find():
+        for entry in [] if has_magic(stem) else Origin(f"{folder}/{stem}.*").find():
             is_small = 0 < (entry.stat.size or 0) <= MAX_COMPANION_BYTES
             if entry.name.lower().endswith(COMPANION_SUFFIXES) and is_small:
                 companions[copy_path(entry.address)] = entry.address
@@ -549,7 +532,7 @@ def _make_room(remote: RemoteFile, size: int) -> None:
             others.append((used_file.stat().st_mtime, _disk_bytes(file), file, copy))
     total = sum(num_bytes for _, num_bytes, *_ in others)
     free = shutil.disk_usage(remote.path.parent).free + sum(map(_disk_bytes, _parts(remote.path))) - MIN_FREE_BYTES
-    limit = min(_limit_bytes(), total + free)
+    limit = min(size_limit("HIERO_REMOTE_CACHE_GB", default="50", unit="G"), total + free)
     if size > limit:
         raise InputError(
             f"{remote.name}: {size / GB:.1f} GB do not fit into the {limit / GB:g} GB for copies of remote videos. "
@@ -561,18 +544,6 @@ def _make_room(remote: RemoteFile, size: int) -> None:
         with suppress(BusyError), _lock(copy, wait_s=0):  # a copy that is being downloaded stays
             file.unlink(missing_ok=True)
             total -= num_bytes
-
-
-def _limit_bytes() -> int:
-    """Maximum size of all copies together."""
-    text = os.environ.get("HIERO_REMOTE_CACHE_GB", "")
-    try:
-        limit = float(text or DEFAULT_LIMIT_GB)
-        if not 0 < limit < float("inf"):
-            raise ValueError
-    except ValueError:
-        raise InputError(f"HIERO_REMOTE_CACHE_GB must be a number of gigabytes, got {text!r}") from None
-    return int(limit * GB)
 
 
 def _disk_bytes(path: Path) -> int:

@@ -117,10 +117,7 @@ def join_moments(
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
-    """Join moments of one or several videos in one file; `copy` as in `hiero.media.cutting.write_clip`.
-
-    `starts_s` of the result says where each moment starts.
-    """
+    """Join moments of one or several videos in one file, as `write_clip` does. `starts_s` has an entry for each."""
     cut = [file_spans(files, start_s, end_s, stream) for files, start_s, end_s in moments]
     spans = list(itertools.chain.from_iterable(cut))
     if any(span.path.resolve() == path.resolve() for span in spans):
@@ -137,12 +134,7 @@ def file_spans(files: Sequence[VideoFile], start_s: float, end_s: float, stream:
 
 
 def clip_names(spans: Sequence[tuple[float, float]], labels: Sequence[str | None], suffix: str) -> list[str]:
-    """File names such as "03 cut the onion.mp4"; a span without a label is named after its start time.
-
-    Examples:
-        >>> clip_names([(0.0, 9.0), (9.0, 75.0)], ["cut/peel: the onion?", None], ".mp4")
-        ['01 cut peel the onion.mp4', '02 at 0m09s.mp4']
-    """
+    """File names such as "03 cut the onion.mp4"; a span without a label is named after its start: "04 at 0m09s.mp4"."""
     width = max(2, len(str(len(spans))))
     out = []
     for number, ((start_s, _), label) in enumerate(zip(spans, labels, strict=True), 1):

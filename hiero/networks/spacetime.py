@@ -59,17 +59,14 @@ class MLP(nn.Module):
 class SpaceTimeBlock(nn.Module):
     """Attention along time and space, then an MLP: (B, 1 + F·N, D) → the same shape."""
 
-    def __init__(self, width: int, activation: Callable[[Tensor], Tensor], gated: bool = False) -> None:
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width, eps=EPSILON) for _ in range(3))
         self.attn, self.timeattn = DividedAttention(width), DividedAttention(width)
         self.mlp = MLP(width, 4 * width, activation)
-        self.alpha_timeattn = nn.Parameter(torch.zeros(())) if gated else None
 
     def forward(self, x: Tensor, num_frames: int) -> Tensor:
         time = self.timeattn(add_norm(x, None, self.norm3)[1], num_frames, "time")
-        if self.alpha_timeattn is not None:
-            time = torch.tanh(self.alpha_timeattn) * time
         x, y = add_norm(x, self.attn(add_norm(x, time, self.norm1)[1], num_frames, "space"), self.norm2)
         return x + self.mlp(y)
 
@@ -95,14 +92,7 @@ class SpaceTimeTransformer(nn.Module):
     """Normalised windows (B, F, 3, S, S) → the class token (B, D)."""
 
     def __init__(
-        self,
-        width: int,
-        depth: int,
-        patch: int,
-        num_patches: int,
-        num_frames: int,
-        clip: bool = False,
-        gated: bool = False,
+        self, width: int, depth: int, patch: int, num_patches: int, num_frames: int, clip: bool = False
     ) -> None:
         super().__init__()
         self.patch_embed = FramePatchEmbed(width, patch, bias=not clip)
@@ -110,7 +100,7 @@ class SpaceTimeTransformer(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + num_patches, width))
         self.temporal_embed = nn.Parameter(torch.zeros(1, num_frames, width))
         self.ln_pre = nn.LayerNorm(width) if clip else None
-        self.blocks = nn.ModuleList(SpaceTimeBlock(width, quick_gelu if clip else F.gelu, gated) for _ in range(depth))
+        self.blocks = nn.ModuleList(SpaceTimeBlock(width, quick_gelu if clip else F.gelu) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=EPSILON)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -179,9 +169,9 @@ def build_space_time(
     temporal = state["temporal_embed"]
     num_frames = num_frames or temporal.shape[1]
     state = {**state, "temporal_embed": fill_frames(temporal, num_frames, filling)}
-    clip, gated = "ln_pre.weight" in state, "blocks.0.alpha_timeattn" in state
+    clip = "ln_pre.weight" in state
     with torch.device("meta"):
-        tower = SpaceTimeTransformer(width, depth, patch, state["pos_embed"].shape[1] - 1, num_frames, clip, gated)
+        tower = SpaceTimeTransformer(width, depth, patch, state["pos_embed"].shape[1] - 1, num_frames, clip)
     return tower, state
 
 

@@ -25,7 +25,6 @@ KEY_LENGTH = 32  # hexadecimal digits
 MIN_CACHED_BYTES = 2**22  # smallest file whose key is cached; hashing a smaller one is faster
 MIN_AGE_S = 0.05  # since the last change of a file whose key is cached: twice the resolution of file times
 
-DEFAULT_LIMIT = "20GB"
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 CHECK_EVERY_S = 300.0  # between two looks at the size of the cache, by all processes together
 IN_USE_S = 3600.0  # after its last use, for which a file stays; a running job saves unfinished results more often
@@ -129,12 +128,17 @@ def cache_folder(kind: str) -> Path:
 
 
 def cache_limit() -> int:
-    """Maximum size of the cache in bytes: HIERO_CACHE_MAX, such as 5GB, 500MB or a number of bytes."""
-    text = os.environ.get("HIERO_CACHE_MAX") or DEFAULT_LIMIT
-    size = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]+)?) ?([KMGT]?)B?", text.strip().upper())
+    """Maximum size of the cache in bytes."""
+    return size_limit("HIERO_CACHE_MAX", "20GB")
+
+
+def size_limit(variable: str, default: str, unit: str = "") -> int:
+    """The bytes that a variable of the environment allows: 5GB, 500MB, or a number without a unit, which is `unit`."""
+    text = os.environ.get(variable) or default
+    size = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+) ?([KMGT]?)B?", text.strip().upper())
     if size is None:
-        raise InputError(f"HIERO_CACHE_MAX must be a size such as 20GB, 500MB or 1000000 (bytes), got {text!r}")
-    return int(float(size[1]) * UNITS[size[2]])
+        raise InputError(f"{variable} must be a size such as 20GB or 500MB, got {text!r}")
+    return int(float(size[1]) * UNITS[size[2] or unit])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -27,8 +26,6 @@ SHELL_PIPES = ("/dev/fd/", "/dev/stdin")  # somebody writes to these; reading fr
 CGROUP = Path("/sys/fs/cgroup")
 MAX_NAME_BYTES = 255  # of most file systems
 SHORTENED_BYTES = 220  # of a name that would be longer, so that SQLite and others can add a suffix of their own
-ANY = "\0"  # any character, in a suffix to look for; no file name contains it
-TEMPORARY = ".{}.part"
 
 
 def home() -> Path:
@@ -74,17 +71,6 @@ def path_beside(path: Path, suffix: str, prefix: str = "") -> Path:
     return path.with_name(f"{prefix}{name}{suffix}")
 
 
-def find_beside(path: Path, suffix: str, prefix: str = "") -> list[Path]:
-    """The existing files that `path_beside` named; `ANY` in the suffix stands for any character."""
-    name = path_beside(path, suffix, prefix).name
-    return list(path.parent.glob(glob.escape(name).replace(ANY, "?")))
-
-
-def find_temporaries(path: Path) -> list[Path]:
-    """The temporary files of `atomic_path`, also those that a killed process left."""
-    return find_beside(path, TEMPORARY.format(8 * ANY), ".")
-
-
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds and is removed when it fails.
@@ -94,7 +80,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     if path.exists() and not (path.is_file() or path.is_dir()):  # replacing /dev/null would break the system
         raise InputError(f"{path}: a pipe or a device cannot be overwritten; choose the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path_beside(path, TEMPORARY.format(secrets.token_hex(4)), ".")
+    temporary = path_beside(path, f".{secrets.token_hex(4)}.part", ".")
     temporary.touch(exist_ok=False)
     try:
         yield temporary

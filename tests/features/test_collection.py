@@ -27,7 +27,6 @@ from hiero.networks.spacetime import SpaceTimeTransformer
 from tests.documentation import check_schema
 from tests.films import grey, write_video
 from tests.networks.test_towers import randomise
-from tests.processes import start_python
 
 
 def egovlp_file(path, width=64, size=16):
@@ -91,10 +90,15 @@ def test_files_sidecars_and_what_is_kept(tmp_path, weights, videos, monkeypatch)
 @pytest.mark.slow
 def test_what_changed_is_read_again(tmp_path, weights, videos):
     plan = plan_for(tmp_path, weights)
-    extract_all(videos, plan)
-    write_video(videos["v1"], [100] * 60, fps=30)  # another content
-    (tmp_path / "out" / "v2.safetensors").write_bytes(b"damaged")
-    assert extract(videos, plan) == ["kept", "done", "done"]
+    rows = plan.feature_file("v0")
+    extract_all({"v0": videos["v0"]}, plan_for(tmp_path, weights, spacing_s=0.5))
+    old_rows = rows.read_bytes()
+    assert extract(videos, plan) == ["done"] * 3  # other settings
+    rows.write_bytes(old_rows)  # beside a new sidecar, which a kill at the worst moment leaves
+    write_video(videos["v1"], [100] * 60, fps=30)
+    assert extract(videos, plan) == ["done", "done", "kept"]
+    plan.feature_file("v2").write_bytes(b"damaged")
+    assert extract(videos, plan) == ["kept", "kept", "done"]
     assert extract(videos, plan_for(tmp_path, weights, dtype="float32")) == ["done"] * 3
     other = egovlp_file(tmp_path / "other.pth", size=8)
     assert extract(videos, plan_for(tmp_path, other)) == ["done"] * 3
@@ -136,48 +140,28 @@ def count_calls(monkeypatch, fail_first=False):
     return calls
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path, weights, monkeypatch):
-    """kill -9 in the middle of the second video: the first is kept, the second goes on from what was saved of it."""
-    for i in range(2):
-        write_video(tmp_path / f"v{i}.mp4", np.random.default_rng(i).integers(20, 235, 600).tolist(), fps=30)
-    program = (
-        "import sys, time; from hiero.features import extractor; extractor.SAVE_EVERY_S = 0.0\n"
-        "from hiero.media.recordings import find_videos\nfrom hiero.features.collection import *\n"
-        "plan = ExtractionPlan('egovlp', Path(sys.argv[1]) / 'out', weights=Path(sys.argv[2]), num_frames=4, "
-        "device='cpu')\n"
-        "videos = find_videos([Path(sys.argv[1]) / 'v0.mp4', Path(sys.argv[1]) / 'v1.mp4'])\n"
-        "def advance(name, done_s):\n"
-        "    if name == 'v1': print('at', done_s, flush=True); time.sleep(0.2)\n"
-        "extract_all(videos, plan, progress=ExtractionProgress(advance=advance))\n"
-    )
-    process = start_python(program, tmp_path, weights)
-    while process.stdout.readline() and not list((tmp_path / "out").glob(".v1-*.partial")):
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+def test_an_interrupted_run_goes_on_and_removes_what_it_left(tmp_path, weights, videos, monkeypatch):
+    """The first video is kept, and the second goes on from what was saved of it."""
+    monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
+
+    def interrupt(name, done_s):
+        if name == "v1" and done_s > 1.5:
+            raise KeyboardInterrupt
+
+    plan, out = plan_for(tmp_path, weights), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        extract_all(videos, plan, progress=ExtractionProgress(advance=interrupt))
+    assert list(out.glob(".v1-*.partial"))
+    assert not (out / "v1.safetensors.json").exists()
     for name in (".v1.safetensors.abcd1234.part", ".v1.safetensors.json.abcd1234.part"):
-        (tmp_path / "out" / name).write_bytes(b"what a process that is killed while it writes leaves")
-    modified_ns = (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns
-    assert not (tmp_path / "out" / "v1.safetensors.json").exists()
-    moments = []
-    plan = plan_for(tmp_path, weights)
-    calls = count_calls(monkeypatch)
-    videos = find_videos([tmp_path / "v0.mp4", tmp_path / "v1.mp4"])
-    results = extract_all(videos, plan, progress=ExtractionProgress(advance=lambda n, s: moments.append((n, s))))
-    assert [result.status for result in results] == ["kept", "done"]
-    assert not list((tmp_path / "out").glob(".*"))
-    assert (tmp_path / "out" / "v0.safetensors").stat().st_mtime_ns == modified_ns
-    assert moments[0][0] == "v1"
-    assert len(calls) < len(moments)  # what was saved was not computed again
-    fresh = plan_for(tmp_path, weights, out="fresh")
-    extract_all({"v1": videos["v1"]}, fresh)
-    np.testing.assert_array_equal(
-        read_feature_array(tmp_path / "out" / "v1.safetensors"),
-        read_feature_array(tmp_path / "fresh" / "v1.safetensors"),
-    )
-    assert not list((tmp_path / "out").glob(".*partial"))
+        (out / name).write_bytes(b"what a process leaves that is killed while it writes")
+    calls, moments = count_calls(monkeypatch), []
+    two = {name: videos[name] for name in ("v0", "v1")}
+    assert extract(two, plan, advance=lambda *moment: moments.append(moment)) == ["kept", "done"]
+    assert 0 < len(calls) < len(moments)  # what was saved was not computed again
+    assert not list(out.glob(".*"))
+    extract_all({"v1": videos["v1"]}, fresh := plan_for(tmp_path, weights, out="fresh"))
+    np.testing.assert_array_equal(*(read_feature_array(each.feature_file("v1")) for each in (plan, fresh)))
 
 
 def test_an_interruption_ends_all_threads(tmp_path, weights, videos):
@@ -203,19 +187,6 @@ def test_a_full_disk_ends_everything(tmp_path, weights, videos, monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             extract_all(videos, plan_for(tmp_path, weights, dtype="float32"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
-
-
-def test_stopped_between_the_two_files(tmp_path, weights, videos):
-    """A new sidecar beside old rows, which a kill at the worst moment leaves, is not kept."""
-    plan, other_plan = plan_for(tmp_path, weights), plan_for(tmp_path, weights, spacing_s=16 / 30 + 1e-9)
-    file = plan.feature_file("v0")
-    extract_all({"v0": videos["v0"]}, other_plan)
-    old_content = file.read_bytes()
-    write_video(videos["v0"], [90] * 64, fps=30)
-    extract_all({"v0": videos["v0"]}, plan)
-    file.write_bytes(old_content)
-    assert extract({"v0": videos["v0"]}, plan) == ["done"]
-    assert file.read_bytes() != old_content
 
 
 class FrameBrightness(torch.nn.Module):
@@ -292,9 +263,9 @@ def test_a_broken_tail_is_said(tmp_path, weights):
     video = write_video(tmp_path / "v.ts", [60] * 150, fps=30, options={"g": "5"})
     video.write_bytes(video.read_bytes()[: int(0.6 * video.stat().st_size)] + b"\x00" * 5000)
     lines = []
-    (result,) = extract_all({"v": video}, plan_for(tmp_path, weights), progress=ExtractionProgress(log=lines.append))
-    assert result.status == "done"
-    assert 0 < result.duration_s < 5
+    assert extract({"v": video}, plan_for(tmp_path, weights), log=lines.append) == ["done"]
+    assert all("v.ts" in line for line in lines)
+    assert read_sidecar(tmp_path / "out" / "v.safetensors").duration_s < 5
 
 
 def test_pt_files_for_ego4d_users_and_packing(tmp_path, weights, videos):
@@ -319,36 +290,34 @@ def test_features_bring_their_own_clock(tmp_path, weights, videos):
     assert load("raw").read(tmp_path / "out" / "v2.safetensors").clock.spacing_s == 1.0
 
 
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
 def test_names_of_videos(tmp_path):
-    for name in ("a/x.mp4", "a/b/y.MKV", "c/x.mp4", "a/notes.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
+    touch(tmp_path, "a/x.mp4", "a/b/y.MKV", "c/x.mp4", "a/notes.txt", "none/notes.txt", "twins/x.avi", "twins/x.mp4")
     assert set(find_videos([tmp_path / "a"])) == {"x", "b/y"}
-    assert set(find_videos([tmp_path])) == {"a/x", "a/b/y", "c/x"}
-    with pytest.raises(InputError, match=r"x\.mp4"):
-        find_videos([tmp_path / "a" / "x.mp4", tmp_path / "c" / "x.mp4"])
-    (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="none"):
-        find_videos([tmp_path / "none"])
+    assert set(find_videos([tmp_path / "a", tmp_path / "a" / "*.mp4"])) == {"x", "b/y"}  # each file once
     with pytest.raises(InputError):
         find_videos([])
-    (tmp_path / "a" / "x.avi").write_bytes(b"")
-    with pytest.raises(InputError, match=r"x\.avi"):
-        find_videos([tmp_path / "a"])
+    for paths, named in ((["a/x.mp4", "c/x.mp4"], r"x\.mp4"), (["none"], "none"), (["twins"], r"x\.avi")):
+        with pytest.raises(InputError, match=named):
+            find_videos([tmp_path / path for path in paths])
 
 
 def test_patterns_name_files_from_where_they_begin(tmp_path):
-    for name in ("a/x.mp4", "b/x.mp4", "b/notes.txt", "b/.y.mp4", "z[1].mp4"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert find_videos([tmp_path / "*" / "*.mp4"]) == {
-        name: VideoSource.of(tmp_path / f"{name}.mp4") for name in ("a/x", "b/x")
-    }
-    assert set(find_videos([tmp_path / "**" / "x*"])) == {"a/x", "b/x"}
-    assert set(find_videos([tmp_path / "b*"])) == {"b/x"}  # a folder that matches stands for its videos
-    assert set(find_videos([tmp_path / "z[1].mp4"])) == {"z[1]"}  # a file of this name
-    assert set(find_videos([tmp_path / "a", tmp_path / "a" / "*.mp4"])) == {"x"}  # each file once
-    assert set(find_videos([tmp_path / "*" / ".." / "a" / "x.mp4"])) == {"x"}
+    touch(tmp_path, "a/x.mp4", "b/x.mp4", "b/notes.txt", "b/.y.mp4", "z[1].mp4")
+    for pattern, names in {
+        "*/*.mp4": {"a/x", "b/x"},
+        "**/x*": {"a/x", "b/x"},
+        "b*": {"b/x"},  # a folder that matches stands for its videos
+        "z[1].mp4": {"z[1]"},  # a file of this name
+        "*/../a/x.mp4": {"x"},
+    }.items():
+        assert set(find_videos([tmp_path / pattern])) == names
+    assert find_videos([tmp_path / "*/*.mp4"])["a/x"] == VideoSource.of(tmp_path / "a/x.mp4")
     with pytest.raises(InputError, match="mkv"):
         find_videos([tmp_path / "*.mkv"])
 
@@ -400,18 +369,15 @@ def test_mistakes_of_the_command_end_it_before_a_video_is_read(tmp_path, weights
             extract_all(videos, plan)
 
 
-@pytest.mark.slow
 def test_values_that_are_not_finite_are_not_kept(tmp_path, weights, videos, monkeypatch):
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", -1.0)
-    original = LoadedBackbones.run_frames
-    monkeypatch.setattr(
-        LoadedBackbones, "run_frames", lambda self, batch: [rows * float("nan") for rows in original(self, batch)]
-    )
-    (result, *_) = extract_all(videos, plan_for(tmp_path, weights))
+    video, plan = {"v0": videos["v0"]}, plan_for(tmp_path, weights)
+    with monkeypatch.context() as broken:
+        broken.setattr(LoadedBackbones, "run_frames", lambda _, frames: [torch.full((len(frames), 16), torch.nan)])
+        (result,) = extract_all(video, plan)
     assert "not finite" in result.message
     assert not list((tmp_path / "out").glob(".*"))
-    monkeypatch.setattr(LoadedBackbones, "run_frames", original)
-    assert extract_all(videos, plan_for(tmp_path, weights))[0].status == "done"
+    assert extract(video, plan) == ["done"]
 
 
 def test_features_of_another_backbone_are_refused(tmp_path, weights, videos):
@@ -487,7 +453,7 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, weights, cluster):
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    plan = plan_for(tmp_path, weights, threads=1)
+    plan, local = plan_for(tmp_path, weights, threads=1), plan_for(tmp_path, weights, out="local")
     progress = ExtractionProgress(end=lambda result: ended.append(result.name))
     results = ray_cluster.extract_on_cluster(videos, plan, workers=2, progress=progress, worker=Fragile)
     assert marker.exists()
@@ -496,21 +462,12 @@ def test_a_cluster_of_two_whose_workers_are_killed(tmp_path, weights, cluster):
     assert "v2" in results[2].message
     assert sorted(ended) == sorted(videos)  # each ended once
     assert not list((tmp_path / "out").glob(".*"))
-    local = plan_for(tmp_path, weights, out="local")
-    good = {name: path for name, path in videos.items() if statuses[name] == "done"}
-    extract_all(good, local)
-    for name in good:
-        np.testing.assert_allclose(
-            read_feature_array(tmp_path / "out" / f"{name}.safetensors"),
-            read_feature_array(tmp_path / "local" / f"{name}.safetensors"),
-            rtol=2e-2,
-            atol=2e-2,
-        )
-    modified = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
-    assert ray.is_initialized()  # what was connected stays so
+    extract_all({"v1": videos["v1"]}, local)
+    rows, expected = (read_feature_array(each.feature_file("v1")) for each in (plan, local))
+    np.testing.assert_allclose(rows, expected, rtol=2e-2, atol=2e-2)
+    good = {name: videos[name] for name in ("v0", "v1", "v3")}
     again = ray_cluster.extract_on_cluster(good, plan, workers=1)
     assert [result.status for result in again] == ["kept"] * 3
-    assert modified == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.safetensors")}
 
 
 def test_no_cluster_there(tmp_path, weights, videos):

@@ -15,7 +15,7 @@ from torch import nn
 
 from hiero.errors import InputError
 from hiero.features import extractor
-from hiero.features.extractor import ExtractionOptions, choose_precision, extract_features
+from hiero.features.extractor import NUM_FRAMES, ExtractionOptions, LoadedBackbones, extract_features
 from hiero.features.video_features import VideoFeatures
 from hiero.networks.registry import Backbone
 
@@ -40,18 +40,21 @@ PICTURE = Backbone("picture", "", 2, "hiero.networks.brightness", per_frame=True
 
 @pytest.fixture
 def brightness(monkeypatch):
-    """Two backbones of the same network: `motion` sees whole windows, `picture` single frames."""
-    network = Brightness()
-    module = SimpleNamespace(load=lambda *_: network, prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
+    """The network of two backbones: `motion` sees whole windows, `picture` single frames."""
+    module = SimpleNamespace(prepare=lambda frames: frames.permute(0, 3, 1, 2).float())
     monkeypatch.setitem(sys.modules, "hiero.networks.brightness", module)
-    monkeypatch.setattr(extractor, "load_backbone", lambda backbone, *_: network)
-    return network
+    return Brightness()
+
+
+def extract(path, network, backbones=(MOTION, PICTURE), batch_size=1, **arguments):
+    networks = LoadedBackbones(list(backbones), [network] * len(backbones), torch.device("cpu"), NUM_FRAMES, 2)
+    return extract_features(path, networks, ExtractionOptions(batch_size=batch_size), **arguments)
 
 
 def test_rows_follow_the_seconds(make, brightness):
     """Six seconds, each of its own grey: pictures give it, windows of two give the mean, interpolated."""
     path = make("v.mp4", [20 * (1 + i // 10) for i in range(60)])
-    source = extract_features(path, [MOTION, PICTURE])
+    source = extract(path, brightness)
     assert source.duration_s == pytest.approx(6.0, abs=0.11)
     assert source.num_segments == 6
     np.testing.assert_allclose(source.features["picture"][:, 0], [20, 40, 60, 80, 100, 120], atol=3)
@@ -63,7 +66,7 @@ def test_rows_follow_the_seconds(make, brightness):
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 2.6])
 def test_a_video_of_any_length_has_a_row_for_each_second(make, brightness, seconds):
     path = make("v.mp4", [100] * max(1, round(10 * seconds)))
-    source = extract_features(path, [MOTION, PICTURE])
+    source = extract(path, brightness)
     assert source.num_segments == max(1, round(source.duration_s))
     assert source.duration_s == pytest.approx(max(seconds, 0.1), abs=0.11)
     for rows in source.features.values():
@@ -73,7 +76,7 @@ def test_a_video_of_any_length_has_a_row_for_each_second(make, brightness, secon
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
     path = make("v.mkv", [50, 150, 200], [0.0, 600.0, 601.0])
-    source = extract_features(path, [MOTION, PICTURE], ExtractionOptions(batch_size=batch_size))
+    source = extract(path, brightness, batch_size=batch_size)
     assert source.num_segments == 601
     assert brightness.calls <= 2 * 4
     assert len(source.thumbnails) < 10
@@ -84,8 +87,7 @@ def test_a_picture_that_stands_is_seen_once(make, brightness, batch_size):
 
 def test_batches_change_nothing(make, brightness):
     path = make("v.mp4", np.random.default_rng(0).integers(0, 255, 90).tolist())
-    options = (ExtractionOptions(batch_size=size) for size in (1, 4))
-    single, batched = (extract_features(path, [MOTION, PICTURE], each) for each in options)
+    single, batched = (extract(path, brightness, batch_size=size) for size in (1, 4))
     for name in single.features:
         np.testing.assert_allclose(single.features[name], batched.features[name], rtol=1e-5)
     assert single.thumbnails == batched.thumbnails
@@ -93,7 +95,7 @@ def test_batches_change_nothing(make, brightness):
 
 def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
     path = make("v.mp4", list(range(0, 240, 2)))
-    expected = extract_features(path, [MOTION, PICTURE])
+    expected = extract(path, brightness)
     monkeypatch.setattr(extractor, "SAVE_EVERY_S", 0.0)
 
     def stop(done_s):
@@ -102,10 +104,10 @@ def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
 
     partial = tmp_path / "partial"
     with pytest.raises(KeyboardInterrupt):
-        extract_features(path, [MOTION, PICTURE], partial=partial, progress=stop)
+        extract(path, brightness, partial=partial, progress=stop)
     assert partial.is_file()
     brightness.calls = 0
-    resumed = extract_features(path, [MOTION, PICTURE], partial=partial)
+    resumed = extract(path, brightness, partial=partial)
     assert brightness.calls == 2 * (6 - 2)  # two of six windows were kept
     for name in expected.features:
         torch.testing.assert_close(resumed.features[name], expected.features[name])
@@ -115,7 +117,7 @@ def test_an_interrupted_run_goes_on(make, brightness, tmp_path, monkeypatch):
 
 def test_a_damaged_partial_result_is_ignored(make, brightness, tmp_path):
     (tmp_path / "partial").write_bytes(b"rubbish")
-    assert extract_features(make("v.mp4", [50] * 60), [PICTURE], partial=tmp_path / "partial").num_segments == 6
+    assert extract(make("v.mp4", [50] * 60), brightness, [PICTURE], partial=tmp_path / "partial").num_segments == 6
 
 
 def test_a_batch_size_below_1_is_refused():
@@ -127,30 +129,28 @@ def test_errors_come_out_and_no_thread_stays(make, brightness, tmp_path):
     (tmp_path / "no.mp4").write_bytes(b"not a video")
     before = threading.active_count()
     with pytest.raises(InputError, match=r"no\.mp4"):
-        extract_features(tmp_path / "no.mp4", [PICTURE])
+        extract(tmp_path / "no.mp4", brightness, [PICTURE])
 
     def fail(_):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        extract_features(make("v.mp4", [1] * 600), [PICTURE], progress=fail)
+        extract(make("v.mp4", [1] * 600), brightness, [PICTURE], progress=fail)
     assert threading.active_count() == before
 
 
-def test_what_half_precision_cannot_hold_is_done_again(make, brightness, monkeypatch):
+def test_what_half_precision_cannot_hold_is_done_again(make, brightness):
     class Large(Brightness):
         def forward(self, x):
             return super().forward(x) * 1000
 
-    large = Large().half()
-    monkeypatch.setattr(extractor, "load_backbone", lambda *_: large)
-    source = extract_features(make("v.mp4", [200] * 40), [MOTION])
+    source = extract(make("v.mp4", [200] * 40), Large().half(), [MOTION])
     np.testing.assert_allclose(source.features["motion"][:, 0], 200_000, rtol=0.03)
 
 
 def test_thumbnails_are_thinned(make, brightness, monkeypatch):
     monkeypatch.setattr(extractor, "MAX_THUMBNAILS", 4)
-    source = extract_features(make("v.mp4", [50] * 160), [PICTURE])
+    source = extract(make("v.mp4", [50] * 160), brightness, [PICTURE])
     assert 2 <= len(source.thumbnails) <= 5
     gaps = np.diff(source.thumbnail_times)
     np.testing.assert_allclose(gaps, gaps[0], atol=0.1)
@@ -161,7 +161,7 @@ def test_thumbnails_are_wide_and_not_blurred(make, brightness):
     sharp = np.kron(np.random.default_rng(0).integers(0, 255, (12, 16)), np.ones((8, 8)))
     sharp = np.repeat(sharp[..., None], 3, axis=2).astype(np.uint8)
     pictures = [sharp if i % 10 == 7 else np.full_like(sharp, 128) for i in range(40)]
-    source = extract_features(make("v.mp4", [0] * 40, pictures=pictures, options={"g": "1"}), [PICTURE])
+    source = extract(make("v.mp4", [0] * 40, pictures=pictures, options={"g": "1"}), brightness, [PICTURE])
     np.testing.assert_allclose(np.mod(source.thumbnail_times, 1), 0.75, atol=0.06)
     for thumbnail in source.thumbnails:
         image = Image.open(io.BytesIO(thumbnail))
@@ -203,13 +203,6 @@ def test_the_fastest_precision_of_a_cpu_is_chosen(monkeypatch, half, brain, expe
 
     monkeypatch.setattr(extractor, "_time_convolution", measure)
     assert extractor._fastest_precision.__wrapped__() is expected
-
-
-def test_the_precision_of_a_cpu_is_measured_once(monkeypatch):
-    assert choose_precision(torch.device("meta")) is torch.float32
-    expected = choose_precision(torch.device("cpu"))
-    monkeypatch.setattr(torch.nn.functional, "conv2d", None)
-    assert choose_precision(torch.device("cpu")) is expected
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,13 @@ def write_film(
 
 
 def read_frames(path):
-    """Times from the first frame on, and pictures."""
+    """Times from the first frame on, pictures and rotations."""
     with av.open(str(path)) as container:
-        frames = [
-            (float(f.pts * f.time_base), f.to_ndarray(format="gray").astype(int), f.rotation)
-            for f in container.decode(video=0)
+        frames = list(container.decode(video=0))
+        return [
+            (float((f.pts - frames[0].pts) * f.time_base), f.to_ndarray(format="gray").astype(int), f.rotation)
+            for f in frames
         ]
-    return [(time_s - frames[0][0], picture, rotation) for time_s, picture, rotation in frames]
 
 
 def psnr(picture, other):
@@ -123,13 +123,8 @@ def test_h264_of_any_structure_is_cut_to_the_frame(tmp_path, gop, b_frames):
         written = write_clip(tmp_path / "clip.mp4", spans, title="a clip")
         check_clip(tmp_path / "clip.mp4", spans, written)
     with av.open(str(tmp_path / "clip.mp4")) as clip:
-        assert clip.metadata["title"] == "a clip"
-        assert clip.metadata["comment"] == "a made film"
-        assert clip.streams.audio[0].codec_context.name == "aac"
-        assert clip.streams.video[0].codec_context.name == "h264"
-    samples, rate = read_sound(tmp_path / "clip.mp4")
-    assert samples.shape[1] / rate == pytest.approx(0.8, abs=0.03)
-    assert np.abs(samples[:, 4096:-4096]).max() == pytest.approx(0.3, abs=0.03)
+        assert (clip.metadata["title"], clip.metadata["comment"]) == ("a clip", "a made film")
+        assert [stream.codec_context.name for stream in clip.streams] == ["h264", "aac"]
 
 
 TIMES_S = np.cumsum(np.random.default_rng(0).uniform(0.01, 0.09, 60))
@@ -165,19 +160,16 @@ FILMS = {
 )
 def test_films_of_other_formats_are_cut_to_the_frame(tmp_path, kind, suffix):
     name, settings = FILMS[kind]
-    film = write_film(tmp_path / name, **settings)
+    film, clip = write_film(tmp_path / name, **settings), tmp_path / f"clip{suffix}"
     spans = [FileSpan(film, 0.7, 1.6)]
-    clip = tmp_path / f"clip{suffix}"
     written = write_clip(clip, spans)
-    if kind == "odd size":
-        assert read_frames(clip)[0][1].shape == (62, 96)
+    is_turned = kind == "turned" and suffix != ".mp4"  # only MP4 stores the rotation
+    _, picture, rotation = read_frames(clip)[-1]
+    assert rotation == (90 if kind == "turned" and not is_turned else 0)
+    if is_turned or kind == "odd size":
+        assert picture.shape == ((WIDTH, HEIGHT) if is_turned else (62, 96))
         assert len(read_frames(clip)) == written.num_frames == 27
-        return
-    if kind == "turned":
-        rotation = {rotation for *_, rotation in read_frames(clip)}
-        shape = read_frames(clip)[0][1].shape
-        assert (rotation, shape) == (({90}, (HEIGHT, WIDTH)) if suffix == ".mp4" else ({0}, (WIDTH, HEIGHT)))
-    if kind != "turned" or suffix == ".mp4":
+    else:
         check_clip(clip, spans, written)
     if settings.get("audio"):
         samples, rate = read_sound(clip)
@@ -209,18 +201,14 @@ def test_a_clip_starts_with_the_frame_on_the_screen(tmp_path):
 def test_spans_of_several_files_are_joined(tmp_path):
     one = write_film(tmp_path / "one.mp4", options={"g": "15", "bf": "2"}, audio="aac")
     two = write_film(tmp_path / "two.webm", codec="libvpx", options={"g": "15", "b": "4M"}, ticks=1000)
-    spans = [FileSpan(one, 0.7, 1.6), FileSpan(two, 0.2, 1.1), FileSpan(one, 0.1, 0.4)]
-    done = []
+    spans, done = [FileSpan(one, 0.7, 1.6), FileSpan(two, 0.2, 1.1), FileSpan(one, 0.1, 0.4)], []
     written = write_clip(tmp_path / "reel.mp4", spans, progress=done.append)
     check_clip(tmp_path / "reel.mp4", spans, written)
     assert done == ["one.mp4", "two.webm", "one.mp4"]
-    samples, _ = read_sound(tmp_path / "reel.mp4")  # the second has no sound: silence
-    loud = [
-        float(np.abs(samples[:, int(a * 48_000) : int(b * 48_000)]).max())
-        for a, b in ((0.2, 0.8), (1.0, 1.7), (1.9, 2.05))
-    ]
-    assert loud[0] > 0.2 > 0.01 > loud[1]
-    assert loud[2] > 0.2
+    samples, _ = read_sound(tmp_path / "reel.mp4")
+    parts = samples[:, 9600:38_400], samples[:, 48_000:81_600], samples[:, 91_200:98_400]
+    first, second, third = (np.abs(part).max() for part in parts)
+    assert min(first, third) > 0.2 > 0.01 > second  # which has no sound
 
 
 def test_other_sizes_and_rotations_fit_into_the_first(tmp_path):

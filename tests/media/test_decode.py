@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+import wave
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 from hiero.errors import InputError
 from hiero.media.decode import BrokenVideoWarning, Sampling, VideoReader, probe, read_frame, read_segments
 from tests.films import grey, import_av, write_video
+from tests.media.test_cutting import draw, write_film
 
 av = import_av()
 DAY_S = 24 * 3600
@@ -70,27 +72,13 @@ def test_containers_and_codecs(make, name, codec):
     assert info.fps == pytest.approx(10, rel=0.01)
 
 
-def test_rotation_is_applied(make, tmp_path):
+def test_rotation_is_applied(tmp_path):
     """A phone held upright: the file holds it lying and asks for a turn."""
-    picture = grey(0)
-    picture[:, :32] = 200  # bright on the left
-    path = make("flat.mp4", [0] * 20, pictures=[picture] * 20)
-    turned = tmp_path / "turned.mp4"
-    with av.open(str(path)) as source, av.open(str(turned), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        set_rotation = getattr(stream, "set_display_rotation", None)
-        if set_rotation is None:
-            pytest.skip("this PyAV cannot write a rotation")
-        set_rotation(90)
-        for packet in source.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                out.mux(packet)
-    info = probe(turned)
-    assert (info.width, info.height) == (48, 64)
-    frame = next(read_segments(turned, Sampling(num_frames=1, short_side=None))).frames[0]
-    assert frame.shape == (64, 48, 3)
-    assert frame[40:, :].mean() > 150 > 50 > frame[:24, :].mean()  # a quarter turn counterclockwise: left goes down
+    path = write_film(tmp_path / "turned.mp4", num=5, rotation=90)
+    assert (probe(path).width, probe(path).height) == (64, 96)
+    frame = next(read_segments(path, Sampling(num_frames=1, short_side=None))).frames[0]
+    upright = np.rot90(draw(4)).astype(int)  # counterclockwise: left goes down
+    assert np.abs(frame - upright).mean() < 10 < np.abs(frame[::-1] - upright).mean()
 
 
 def test_frames_are_scaled_by_the_short_side(make):
@@ -107,16 +95,11 @@ def test_the_aspect_of_scaled_frames_is_limited(make, width, height):
     assert abs(int(frames[0, 100, 100, 0]) - 90) < 10
 
 
-def test_frames_that_do_not_fit_into_memory_are_refused(make, monkeypatch):
+@pytest.mark.parametrize("limit", ["hiero.media.decode.MAX_PIXELS", "hiero.storage.files.available_bytes"])
+def test_frames_that_do_not_fit_into_memory_are_refused(make, monkeypatch, limit):
     path = make("v.mp4", [90] * 10)
-    monkeypatch.setattr("hiero.media.decode.MAX_PIXELS", 3000)
-    with pytest.raises(InputError, match=r"v\.mp4: its frames have 64 × 48 pixels, the limit is 3,000"):
-        probe(path)
-    monkeypatch.setattr("hiero.media.decode.MAX_PIXELS", 4000)
-    monkeypatch.setattr("hiero.storage.files.available_bytes", lambda: 100_000)
-    with pytest.raises(
-        InputError, match=r"v\.mp4: its frames have 64 × 48 pixels; decoding would take .* GiB of memory"
-    ):
+    monkeypatch.setattr(limit, 3000 if limit.endswith("PIXELS") else lambda: 3000)
+    with pytest.raises(InputError, match=r"v\.mp4: its frames have 64 × 48 pixels"):
         list(read_segments(path))
 
 
@@ -152,23 +135,6 @@ def test_stretched_timestamps_are_bounded_by_the_file_size(make):
     assert end_s < 3600 + path.stat().st_size / 500 + 100 * 10
 
 
-def test_damaged_delays_of_a_gif_are_bounded(make):
-    path = make("v.gif", list(range(0, 240, 4)), codec="gif")
-    before, *frames = path.read_bytes().split(b"\x21\xf9\x04")
-    assert len(frames) == 60
-    frames[20:40] = [frame[:1] + b"\xff\xff" + frame[3:] for frame in frames[20:40]]  # 11 minutes each
-    path.write_bytes(b"\x21\xf9\x04".join([before, *frames]))
-    with pytest.warns(BrokenVideoWarning, match="jump ahead by 10:55"):
-        end_s = list(read_segments(path, Sampling(num_frames=1, spacing_s=60.0)))[-1].end_s
-    assert end_s < 3600 + path.stat().st_size / 500 + 60 * 10
-
-
-def test_a_slide_may_be_shown_for_minutes(make):
-    path = make("v.mkv", [50, 150], [0.0, 1200.0])
-    segments = list(read_segments(path, Sampling(num_frames=1, spacing_s=100.0, short_side=None)))
-    assert len(segments) == 12
-
-
 def test_the_last_segment(make):
     assert len(sampled_greys(make("a.mp4", [50] * 13), num_frames=4)) == 1  # 1.3 s: the rest is less than half there
     assert sampled_greys(make("b.mp4", [50] * 10 + [90] * 6), num_frames=4) == [[50] * 4, [90] * 4]  # 1.6 s: filled up
@@ -191,8 +157,11 @@ def test_files_that_are_not_videos(make, tmp_path):
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(5000))
     (tmp_path / "text.mp4").write_text("not a video")
-    for name in ("empty.mp4", "noise.mp4", "text.mp4"):
-        with pytest.raises(InputError, match=f"{name}: not a video that FFmpeg can read|{name}: has no video stream"):
+    with wave.open(str(tmp_path / "sound.wav"), "wb") as out:
+        out.setparams((1, 2, 8000, 800, "NONE", ""))
+        out.writeframes(bytes(1600))
+    for name in ("empty.mp4", "noise.mp4", "text.mp4", "sound.wav"):
+        with pytest.raises(InputError, match=name):
             sampled_greys(tmp_path / name)
     with pytest.raises(InputError, match="no such file"):
         sampled_greys(tmp_path / "missing.mp4")
@@ -202,36 +171,18 @@ def test_files_that_are_not_videos(make, tmp_path):
         sampled_greys(cut)
 
 
-def test_a_file_with_only_audio(tmp_path):
-    path = tmp_path / "sound.wav"
+def test_several_streams(tmp_path):
+    path = tmp_path / "two.mkv"
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("pcm_s16le", rate=8000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), dtype=np.int16), format="s16", layout="mono")
-        frame.sample_rate = 8000
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            out.mux(packet)
-    with pytest.raises(InputError, match="has no video stream"):
-        sampled_greys(path)
-
-
-def test_several_streams(make, tmp_path):
-    with av.open(str(tmp_path / "two.mkv"), "w") as out:
         streams = [out.add_stream("mpeg4", rate=10) for _ in range(2)]
         for stream in streams:
             stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for i in range(10):
-            for stream, value in zip(streams, (40, 200), strict=True):
-                frame = av.VideoFrame.from_ndarray(grey(value), format="rgb24")
-                frame.pts = i
-                for packet in stream.encode(frame):
-                    out.mux(packet)
-        for stream in streams:
-            for packet in stream.encode(None):
-                out.mux(packet)
-    path = tmp_path / "two.mkv"
-    assert sampled_greys(path, num_frames=1) == [[40]]
-    assert sampled_greys(path, num_frames=1, stream=1) == [[200]]
-    with pytest.raises(InputError, match="has 2 video streams; --stream must be less than that, got 2"):
+        for stream, value in zip(streams, (40, 200), strict=True):
+            for _ in range(10):
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(grey(value), format="rgb24")))
+            out.mux(stream.encode(None))
+    assert [sampled_greys(path, num_frames=1, stream=number) for number in (0, 1)] == [[[40]], [[200]]]
+    with pytest.raises(InputError, match="--stream"):
         sampled_greys(path, stream=2)
 
 
@@ -289,27 +240,28 @@ def test_a_truncated_file_gives_a_warning(make, tmp_path, threads):
     assert 3 <= len(segments) <= 7
 
 
-def b_frames(make, num_b_frames, num_frames=90):
+def b_frames(make, num_b_frames):
     """30 frames a second, each a little brighter than the one before, with B-frames that nothing refers to."""
     options = {"bf": str(num_b_frames), "b-pyramid": "none", "b_strategy": "0", "crf": "1"}
-    return make("b.mp4", [20 + 2 * i for i in range(num_frames)], fps=30, codec="libx264", options=options)
+    return make("b.mp4", [20 + 2 * i for i in range(90)], fps=30, codec="libx264", options=options)
+
+
+def both_ways(path):
+    """Segments with all frames, and with those that others refer to."""
+    return [list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True)]
 
 
 def test_unreferenced_frames_are_skipped(make):
     """Half of the frames: the same segments and times, each picture at most one sampling late."""
-    path = b_frames(make, 1)
-    every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
+    every, some = both_ways(b_frames(make, 1))
     assert [(s.index, s.times_s, s.end_s) for s in some] == [(s.index, s.times_s, s.end_s) for s in every]
     late = np.stack([s.frames.mean((1, 2, 3)) for s in every]) - np.stack([s.frames.mean((1, 2, 3)) for s in some])
-    assert late.max() > 1, "no frame was left out"
     assert late.min() > -1
-    assert late.max() < 2 * 30 / 10 + 1
+    assert 1 < late.max() < 2 * 30 / 10 + 1  # some were left out
 
 
 def test_unreferenced_frames_are_kept_if_too_few_would_remain(make):
-    path = b_frames(make, 7)  # of 30 frames a second fewer than four are left
-    every, some = (list(read_segments(path, Sampling(num_frames=10, skip_unreferenced=skip))) for skip in (False, True))
-    for a, b in zip(every, some, strict=True):
+    for a, b in zip(*both_ways(b_frames(make, 7)), strict=True):  # of 30 frames a second fewer than four would be left
         np.testing.assert_array_equal(a.frames, b.frames)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from hiero.media.decode import DisplayedFrame, Sampling, new_reformatter, read_s
 from hiero.media.parallel_decode import GpuFrame, PartDecoder, PartError, PartTask, read_segments_parallel
 from hiero.storage.cache import file_state
 from tests.films import write_video
-from tests.waiting import wait_until
 
 OPTIONS = {"spacing_s": 1.0, "num_frames": 6, "short_side": 32, "min_share": 0.0}
 
@@ -129,23 +127,6 @@ def test_the_cpu_reads_what_the_gpu_cannot(tmp_path, cpu_as_gpu, monkeypatch, pa
     assert decoder.reader is None
 
 
-def test_a_failed_decoder_is_freed(video, cpu_as_gpu, monkeypatch):
-    """It holds memory of the GPU."""
-    readers = []
-
-    def fail(reader, _):
-        readers.append(weakref.ref(reader))
-        raise av.FFmpegError(1, "no memory on the GPU")
-
-    decoder, (task, num_bytes) = PartDecoder(gpu=0), find_parts(video)[0]
-    with monkeypatch.context() as patched:
-        patched.setattr(decode.VideoReader, "_decode", fail)
-        with pytest.raises(InputError):
-            decoder.decode(task, np.empty(num_bytes, np.uint8))
-    assert len(readers) == 2  # the CPU fails too here
-    assert readers[0]() is None
-
-
 def test_inexact_codecs_are_decoded_by_the_cpu(tmp_path, cpu_as_gpu):
     path = write_video(tmp_path / "v.mp4", [0] * 60, pictures=random_pictures(60), codec="mpeg4")
     decoder = PartDecoder(gpu=0)
@@ -173,40 +154,6 @@ def test_without_a_gpu_the_cpu_decodes(video):
     actual = list(read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=0))
     assert [(s.index, s.times_s, s.end_s) for s in actual] == [(s.index, s.times_s, s.end_s) for s in expected]
     assert np.array_equal([s.frames for s in actual], [s.frames for s in expected])
-
-
-@pytest.mark.slow
-def test_idle_processes_close_their_files(video, tmp_path, monkeypatch):
-    """A stand-in for the GPU in the processes themselves: its number comes there, and files are
-    open until they rest.
-    """
-    log = tmp_path / "log"
-    stub = (
-        "import av; from hiero.media import packets; packets.open_for_decoding = "
-        f"lambda file, gpu: (open({str(log)!r}, 'a').write(f' {{gpu}}'), av.open(file))[1]; "
-    )
-    run = "from hiero.media.parallel_decode"
-    monkeypatch.setattr(parallel_decode, "PROGRAM", parallel_decode.PROGRAM.replace(run, stub + run))
-    pool = parallel_decode.DecodingPool(2, gpu=3)
-    monkeypatch.setattr(parallel_decode, "decoding_pool", lambda *_: pool)
-
-    def is_open(file):
-        with contextlib.suppress(FileNotFoundError):  # closed since
-            return file.readlink() == video
-
-    def open_files():
-        folders = [Path(f"/proc/{worker.process.pid}/fd") for worker in pool.workers if worker.process is not None]
-        return [file for folder in folders for file in folder.iterdir() if is_open(file)]
-
-    expected = [s.frames for s in read_segments(video, Sampling(**OPTIONS))]
-    for _ in range(2):
-        actual = [s.frames for s in read_segments_parallel(video, Sampling(**OPTIONS), processes=2, gpu=3)]
-        assert np.array_equal(actual, expected)
-        assert open_files()
-        wait_until(lambda: not open_files())
-    assert set(log.read_text().split()) == {"3"}
-    pool.close()
-    assert all(worker.process is None for worker in pool.workers)
 
 
 def test_a_video_deleted_while_it_is_read(video, tmp_path):

@@ -6,9 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hiero.cli import main
 from hiero.errors import InputError
@@ -17,9 +16,7 @@ from hiero.media.addresses import describe_error, display_addresses, public_addr
 from hiero.media.remote import RemoteFile, copy_path, list_remote
 from hiero.media.source import LocalFile, VideoSource
 from hiero.storage.cache import content_key
-from tests.processes import start_python
 from tests.remote_server import file_server, isolate_remote
-from tests.waiting import wait_until
 
 MB = 2**20
 
@@ -40,9 +37,12 @@ def server():
 
 
 def random_bytes(num_bytes, seed=0):
-    import numpy as np
-
     return np.random.default_rng(seed).bytes(num_bytes)
+
+
+def serve(server, content, path="/a.mp4"):
+    """A remote file with this content."""
+    return RemoteFile.from_address(server.put(path, content))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,6 @@ def random_bytes(num_bytes, seed=0):
         ("s3://bucket/what?.mp4", "s3://bucket/what?.mp4"),
         ("s3://bucket/a.mp4?token=ab", "s3://bucket/a.mp4"),
         ("ftp://me:p%40w@host/a.mp4", "ftp://host/a.mp4"),
-        ("zip://a.mp4::https://me:pw@host/b.zip?sig=ab", "zip://a.mp4::https://host/b.zip"),
         ("https://host?token=ab", "https://host"),
         ("s3://key:SEC/R+ET@bucket/k@x.mp4", "s3://bucket/k@x.mp4"),
         ("hf://hf_secret@datasets/me/k@main/a.mp4", "hf://datasets/me/k@main/a.mp4"),
@@ -119,14 +118,11 @@ def test_local_files_are_not_copied(tmp_path):
 
 
 def test_a_second_fetch_only_asks_for_the_version(server):
-    content = random_bytes(3 * MB + 17)
-    file = RemoteFile.from_address(server.put("/v/kitchen.mp4", content))
-    assert not file.path.exists()
+    content, events = random_bytes(3 * MB + 17), []
+    file = serve(server, content)
     assert not server.requests
-    events = []
-    assert file.fetch(events.append) == file.path
-    assert file.path.read_bytes() == content
-    assert [event.stage for event in events] == ["download"] * len(events)
+    assert file.fetch(events.append).read_bytes() == content
+    assert {event.stage for event in events} == {"download"}
     assert (events[0].done, events[-1].done, events[-1].total) == (0, len(content), len(content))
     sent = server.num_sent
     file.fetch()
@@ -139,55 +135,25 @@ def test_a_second_fetch_only_asks_for_the_version(server):
 
 
 @pytest.mark.parametrize("drops", [[2 * MB + 5], [0, 70_000, 0, MB, 3 * MB]])
-def test_a_lost_connection_costs_one_chunk(server, drops):
+def test_a_lost_connection_or_a_busy_server_costs_one_chunk(server, drops):
     content = random_bytes(5 * MB + 3)
-    file = RemoteFile.from_address(server.put("/a.mp4", content))
-    server.drops = list(drops)
-    file.fetch()
-    assert file.path.read_bytes() == content
+    file = serve(server, content)
+    server.drops, server.codes = list(drops), [503, 429, 500]
+    assert file.fetch().read_bytes() == content
     num_lost = server.num_sent - len(content) - 2  # the first byte is sent twice: to ask before and after
     assert 0 <= num_lost <= sum(drop for drop in drops if drop < MB)
 
 
-def test_temporary_errors_are_retried(server):
-    file = RemoteFile.from_address(server.put("/a.mp4", b"x" * 100))
-    server.codes = [503, 429, 500]
-    assert file.fetch().read_bytes() == b"x" * 100
-
-
 def test_a_failed_download_is_resumed_later(server):
     content = random_bytes(4 * MB)
-    file = RemoteFile.from_address(server.put("/a.mp4", content))
+    file = serve(server, content)
     server.drops = [MB, MB, MB // 2] + [0] * 20
-    with pytest.raises(InputError, match=r"/a.mp4: the connection was lost after 2.1 MB; run the command again"):
+    with pytest.raises(InputError, match=r"/a\.mp4.* 2\.1 MB"):
         file.fetch()
     server.drops = []
     server.num_sent = 0
     assert file.fetch().read_bytes() == content
     assert server.num_sent == 2 * MB + 2
-
-
-def test_the_download_of_a_killed_process_is_resumed(server, tmp_path):
-    content = random_bytes(24 * MB)
-    address = server.put("/a.mp4", content)
-    server.delay_s = 0.005
-    code = "from hiero.media import remote\nremote.CHUNK_BYTES = 2**20\n"
-    code += f"remote.RemoteFile.from_address({address!r}).fetch()"
-    process = start_python(code)
-    file = RemoteFile.from_address(address)
-    wait_until(lambda: any(part.stat().st_size >= 8 * MB for part in remote._parts(file.path)))
-    process.kill()
-    process.wait()
-    assert not file.path.exists()
-    (part,) = remote._parts(file.path)
-    num_present = part.stat().st_size
-    assert num_present >= 8 * MB
-    server.delay_s = 0.0
-    num_requests = len(server.requests)
-    assert file.fetch().read_bytes() == content
-    ranges = [headers["Range"] for *_, headers in server.requests[num_requests:]]
-    starts = [int(text.removeprefix("bytes=").partition("-")[0]) for text in ranges if text != "bytes=0-0"]
-    assert min(starts) == num_present  # what was there is not brought again
 
 
 def test_a_changed_file_is_downloaded_again(server):
@@ -209,7 +175,7 @@ def test_a_changed_file_is_downloaded_again(server):
 
 
 def test_a_file_changed_during_its_download(server, monkeypatch):
-    file = RemoteFile.from_address(server.put("/a.mp4", b"old" * MB))
+    file = serve(server, b"old" * MB)
     changes = [b"new" * MB]
 
     def change(event):
@@ -217,7 +183,7 @@ def test_a_file_changed_during_its_download(server, monkeypatch):
             server.put("/a.mp4", changes.pop())
 
     assert file.fetch(change).read_bytes() == b"new" * MB
-    file = RemoteFile.from_address(server.put("/b.mp4", b"x" * MB))
+    file = serve(server, b"x" * MB, "/b.mp4")
     with pytest.raises(InputError, match="changed again and again"):
         file.fetch(lambda _: server.put("/b.mp4", os.urandom(MB)))
 
@@ -225,7 +191,7 @@ def test_a_file_changed_during_its_download(server, monkeypatch):
 @pytest.mark.parametrize("says_size", [True, False])
 def test_a_server_without_ranges(server, says_size):
     content = random_bytes(2 * MB + 9)
-    file = RemoteFile.from_address(server.put("/a.mp4", content))
+    file = serve(server, content)
     server.has_ranges, server.says_size = False, says_size
     server.drops = [0, MB] if says_size else []  # the first is the question for one byte
     assert file.fetch().read_bytes() == content
@@ -235,7 +201,7 @@ def test_a_server_without_ranges(server, says_size):
 
 def test_a_download_without_an_end_stops_at_the_limit(server, monkeypatch):
     monkeypatch.setenv("HIERO_REMOTE_CACHE_GB", "0.005")
-    file = RemoteFile.from_address(server.put("/a.mp4", b"x"))
+    file = serve(server, b"x")
     server.has_ranges, server.says_size, server.is_endless = False, False, True
     with pytest.raises(InputError, match="HIERO_REMOTE_CACHE_GB"):
         file.fetch()
@@ -243,14 +209,14 @@ def test_a_download_without_an_end_stops_at_the_limit(server, monkeypatch):
 
 
 def test_a_server_that_sends_more_than_the_range(server):
-    file = RemoteFile.from_address(server.put("/a.mp4", b"x" * 10))
+    file = serve(server, b"x" * 10)
     server.says_size, server.is_endless = False, True
     assert file.fetch().read_bytes() == b"x" * 10
     assert server.num_sent < 50 * MB
 
 
 def test_a_download_that_cannot_be_resumed_leaves_no_file(server):
-    file = RemoteFile.from_address(server.put("/a.mp4", bytes(3 * MB)))
+    file = serve(server, bytes(3 * MB))
     server.has_ranges, server.drops = False, [0] + [MB, 0] * 20
     with pytest.raises(InputError, match=r"a\.mp4: the connection was lost"):
         file.fetch()
@@ -301,11 +267,11 @@ def test_passwords_come_from_netrc(server, tmp_path):
     (tmp_path / "none").write_text("machine 127.0.0.1 login me password pw\n")
     (tmp_path / "none").chmod(0o600)
     server.authorization = "Basic bWU6cHc="
-    assert RemoteFile.from_address(server.put("/a.mp4", b"x")).fetch().read_bytes() == b"x"
+    assert serve(server, b"x").fetch().read_bytes() == b"x"
 
 
 def test_the_copy_is_used_if_the_server_denies_access(server):
-    file = RemoteFile.from_address(server.put("/a.mp4", b"x" * 10))
+    file = serve(server, b"x" * 10)
     file.fetch()
     server.codes = [403]
     events = []
@@ -330,15 +296,15 @@ def test_the_least_recently_used_copies_are_evicted(server, monkeypatch):
     with pytest.raises(
         InputError, match=r"6.mp4: 0.0 GB do not fit into the 0.005 GB .* HIERO_REMOTE_CACHE_GB to 1 or more"
     ):
-        RemoteFile.from_address(server.put("/6.mp4", bytes(6_000_000))).fetch()
+        serve(server, bytes(6_000_000), "/6.mp4").fetch()
     assert files[0].path.is_file()
     monkeypatch.setenv("HIERO_REMOTE_CACHE_GB", "lots")
-    with pytest.raises(InputError, match="must be a number of gigabytes, got 'lots'"):
+    with pytest.raises(InputError, match=r"HIERO_REMOTE_CACHE_GB.*lots"):
         files[3].fetch()
 
 
 def test_a_full_disk_is_reported(server, monkeypatch):
-    file = RemoteFile.from_address(server.put("/a.mp4", bytes(MB)))
+    file = serve(server, bytes(MB))
     monkeypatch.setattr(remote, "MIN_FREE_BYTES", 2**60)
     with pytest.raises(InputError, match=r"do not fit into .* make room on the disk"):
         file.fetch()
@@ -350,7 +316,7 @@ def test_a_full_disk_is_reported(server, monkeypatch):
         ("https://host/videos/", "cannot be listed over http"),
         ("https://host/*.mp4", "cannot be listed over http"),
         ("rtsp://host/live.mp4", "rtsp"),
-        ("nothing://host/a.mp4", "not a kind of address that fsspec knows"),
+        ("nothing://host/a.mp4", "nothing"),
     ],
 )
 def test_addresses_that_cannot_be_read(address, message):
@@ -361,14 +327,14 @@ def test_addresses_that_cannot_be_read(address, message):
 
 def test_empty_and_missing_files(server):
     with pytest.raises(InputError, match=r"/a.mp4: is empty"):
-        RemoteFile.from_address(server.put("/a.mp4", b"")).fetch()
+        serve(server, b"").fetch()
     with pytest.raises(InputError, match="no such file on the server"):
         RemoteFile.from_address(server.address + "/none.mp4").fetch()
 
 
 def test_a_damaged_record_leads_to_another_download(server):
     content = random_bytes(3 * MB)
-    file = RemoteFile.from_address(server.put("/a.mp4", content))
+    file = serve(server, content)
     record = file.path.with_name(".a.mp4.json")
     for damage in (b"", b"[" * 9999, b"[1]", b"\xff\n"):
         record.write_bytes(damage)
@@ -402,38 +368,13 @@ def test_files_of_other_file_systems():
     memory.rm("/clips", recursive=True)
 
 
-@given(
-    size=st.integers(1, 40),
-    reads=st.lists(st.tuples(st.integers(0, 45), st.integers(0, 20)), max_size=8),
-    drops=st.lists(st.integers(0, 12), max_size=3),
-)
-@settings(max_examples=20, deadline=None)
-def test_block_reads_equal_reads_of_the_file(size, reads, drops):
-    """Any reads, in any order, over connections that get lost, give what the file itself gives; then
-    the file is downloaded.
-    """
-    import io
-    import tempfile
-
-    content = random_bytes(size, size)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as home:
-        patch.setenv("HIERO_HOME", home)
-        patch.setattr(remote, "BLOCK_BYTES", 4)
-        patch.setattr(remote, "_stats", {})
-        patch.setattr(remote, "STAT_AGE_S", 30.0)
-        with file_server() as server:
-            file = RemoteFile.from_address(server.put("/a.mp4", content))
-            reader = file.reader()
-            server.drops = list(drops)
-            plain = io.BytesIO(content)
-            for position, length in reads:
-                reader.seek(position)
-                plain.seek(position)
-                data = b""
-                while len(data) < length and (part := reader.read(length - len(data))):
-                    data += part
-                assert data == plain.read(length)
-            reader.seek(0)
-            assert file.fetch().read_bytes() == content
-            assert reader.read() == content
-            assert not remote._parts(file.path)
+def test_blocks_are_those_of_the_file_over_lost_connections(server, monkeypatch):
+    content = random_bytes(100)
+    monkeypatch.setattr(remote, "BLOCK_BYTES", 4)
+    file = serve(server, content)
+    reader = file.reader()
+    server.drops = [0, 3, 1]
+    for position, size in ((90, 20), (0, 9), (41, 3)):
+        reader.seek(position)
+        assert reader.read(size) == content[position : position + size]
+    assert server.num_sent < len(content)

@@ -24,7 +24,6 @@ from hiero.networks.dinov2 import (
     load,
     load_additions,
     load_head,
-    load_tower,
     prepare,
 )
 from hiero.networks.joint_text import HEAD_FILES
@@ -138,34 +137,3 @@ def test_the_8_bit_file_belongs_to_a_head(tmp_path, monkeypatch):
     for path in stored:
         path.write_bytes(path.name.encode())
     assert sorted(int8_model(tmp_path, head) for head in heads) == [path.name.encode() for path in stored]
-
-
-@pytest.mark.slow
-def test_additions_change_the_released_network_on_both_paths(tmp_path, monkeypatch):
-    model = (weights_or_skip("dinov2-text") / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(model)
-    expected = load_tower(tmp_path)
-    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
-    parameters = {
-        f"blocks.{i}.{name}": expected.get_parameter(f"blocks.{i}.{name}.weight") for i in (0, 5) for name in layers
-    }
-    head = write_head(tmp_path / "head", {name: tuple(x.shape) for name, x in parameters.items()})
-    save_arrays(head, load_arrays(HEAD_FILES["research"], "p") | load_arrays(head, "dinov2."))
-    pictures = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        plain = expected(pictures)
-        arrays = load_arrays(head)
-        for name, parameter in parameters.items():
-            a, b = (torch.from_numpy(arrays[f"dinov2.{name}.{side}"]).float() for side in "ab")
-            parameter += b @ a
-        tokens = expected(pictures)
-    monkeypatch.setitem(HEAD_FILES, "other", head)
-    network = load(tmp_path, "other")
-    with torch.inference_mode():
-        torch.testing.assert_close(network.network(pictures), tokens, rtol=1e-4, atol=1e-4)
-        in_8_bits = network._tokens(pictures)
-    tuned_file = add_output(add_to_weights(model, load_additions(head)), TOKENS)
-    in_onnx = torch.from_numpy(run(tuned_file, "input", pictures.numpy()))
-    torch.testing.assert_close(in_onnx, tokens, rtol=1e-3, atol=1e-3)
-    near, far = (float((in_8_bits - other).norm() / other.norm()) for other in (tokens, plain))
-    assert near < 0.3 * far

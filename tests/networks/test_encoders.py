@@ -12,7 +12,7 @@ from hiero.config import TextConfig
 from hiero.errors import InputError
 from hiero.model.released import read_released
 from hiero.networks import text_encoders as encoders
-from hiero.networks.text_encoders import TextEncoder, encode_texts, load_text_encoder, locate_encoder
+from hiero.networks.text_encoders import TextEncoder, load_text_encoder, locate_encoder
 from hiero.storage.files import save_tensors
 from tests.conftest import FIXTURES, close
 from tests.optional import weights_or_skip
@@ -59,13 +59,6 @@ def test_minilm_finds_similar_texts(minilm):
     similarity = vectors @ vectors.T
     assert similarity[0, 1] > 0.7
     assert similarity[0, 2] < 0.3
-
-
-def test_vectors_do_not_depend_on_the_batch(minilm):
-    encoder = load_text_encoder(TextConfig())
-    texts = ["a", "pour the milk into a bowl and stir it well", "cut", "wash the knife", "a"]
-    together = encoder.encode(texts, batch_size=2)
-    close(together, torch.cat([encoder.encode([text]) for text in texts]), rtol=1e-4)
 
 
 class ConfigParser:
@@ -164,15 +157,6 @@ def test_lora_is_trained_and_saved_merged(imported, words, tmp_path):
     after = encoder.encode(["cuts the onion"])
     assert not torch.allclose(before, after, atol=1e-3)
     close(tower_of(encoder.plain_state())(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0], after, rtol=1e-4)
-
-
-def test_cached_texts_need_no_encoder(minilm, tmp_path, monkeypatch):
-    first = encode_texts(["wash the cup", "dry the cup", "wash the cup"], cache=tmp_path)
-    monkeypatch.setattr(encoders, "_load_encoder", lambda source: pytest.fail("the encoder was loaded"))
-    again = encode_texts(["dry the cup", "wash the cup"], cache=tmp_path)
-    assert again.dtype == torch.float16
-    assert torch.equal(first[[1, 0]], again)
-    assert torch.equal(first[0], first[2])
 
 
 def test_a_saved_tower_keeps_its_own_tokenizer(tmp_path):

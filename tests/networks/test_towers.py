@@ -23,8 +23,8 @@ def randomise(module, scale=0.15):
     return state
 
 
-def egovlp_state(num_frames=4, gated=False):
-    tower = randomise(SpaceTimeTransformer(128, 2, 8, 9, num_frames, gated=gated))
+def egovlp_state():
+    tower = randomise(SpaceTimeTransformer(128, 2, 8, 9, 4))
     out = {f"module.video_model.{name}": value for name, value in tower.items()}
     out |= {"module.vid_proj.0.weight": torch.randn(16, 128), "module.vid_proj.0.bias": torch.randn(16)}
     out |= {
@@ -34,8 +34,8 @@ def egovlp_state(num_frames=4, gated=False):
     return out
 
 
-def lavila_state(num_frames=4):
-    tower = randomise(SpaceTimeTransformer(128, 2, 8, 9, num_frames, clip=True))
+def lavila_state():
+    tower = randomise(SpaceTimeTransformer(128, 2, 8, 9, 4, clip=True))
     out = {f"module.visual.{name}": value for name, value in tower.items()}
     return out | {
         "module.image_projection": torch.randn(128, 16),
@@ -79,15 +79,6 @@ def test_lavila_equals_the_plain_version(tmp_path):
     with torch.no_grad():
         expected = torch.stack([towers.spacetime(plain, window) for window in x])
         close(tower(x), expected @ state["module.image_projection"], atol=1e-3)
-
-
-def test_gated_time_attention_equals_the_plain_version(tmp_path):
-    state = egovlp_state(gated=True)
-    tower = egovlp.load(save(tmp_path / "g.pth", state), project=False)
-    x = torch.randn(1, 2, 3, 24, 24)
-    plain = {name.removeprefix("module.video_model."): value for name, value in state.items() if "video_model" in name}
-    with torch.no_grad():
-        close(tower(x)[0], towers.spacetime(plain, x[0]), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -160,18 +151,6 @@ def test_unexpected_parameters_are_named(tmp_path):
         omnivore.load(save(tmp_path / "o.pth", state))
     with pytest.raises(InputError, match="holds 2 checkpoints"):
         omnivore.load(tmp_path)
-
-
-def test_code_in_a_checkpoint_is_not_executed(tmp_path):
-    import os
-
-    class Evil:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path / 'ran'}",)
-
-    path = save(tmp_path / "e.pth", {"state_dict": egovlp_state(), "args": Evil()})
-    egovlp.load(path)
-    assert not (tmp_path / "ran").exists()
 
 
 def test_frames_as_the_releases_prepare_them():

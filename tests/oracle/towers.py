@@ -65,8 +65,6 @@ def spacetime(state: dict[str, Tensor], frames: Tensor) -> Tensor:
             name.removeprefix(f"blocks.{i}."): value for name, value in state.items() if name.startswith(f"blocks.{i}.")
         }
         along_time = _heads(_norm(x, block, "norm3", 1e-6), block, "timeattn", 64, time)
-        if "alpha_timeattn" in block:
-            along_time = torch.tanh(block["alpha_timeattn"]) * along_time
         x = x + _heads(_norm(x + along_time, block, "norm1", 1e-6), block, "attn", 64, space)
         hidden = _linear(_norm(x, block, "norm2", 1e-6), block, "mlp.fc1")
         hidden = hidden * torch.sigmoid(1.702 * hidden) if clip else F.gelu(hidden)

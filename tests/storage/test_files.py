@@ -15,7 +15,6 @@ from hiero.features.files import sidecar_path
 from hiero.formats.hiero_json import read_edits, write_edits
 from hiero.storage import files as memory
 from hiero.storage.files import (
-    find_temporaries,
     is_disk_full,
     load_arrays,
     load_metadata,
@@ -56,13 +55,6 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path, letter):
     assert len({sidecar_path(video), sidecar_path(other), video, other}) == 4
 
 
-def test_temporary_files_of_a_long_name_are_found(tmp_path):
-    path = tmp_path / ("k" * 251 + ".mp4")
-    with memory.atomic_path(path) as temporary:
-        assert find_temporaries(path) == [temporary]
-    assert find_temporaries(path) == []
-
-
 @pytest.mark.parametrize("read", [load_tensors, load_arrays, load_metadata])
 @pytest.mark.parametrize("name", ["cut", "missing", "folder"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, read, name):
@@ -86,21 +78,14 @@ def test_weights_that_were_cut_say_how_to_fetch_them_again(tmp_path, monkeypatch
             read(folder / name)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
-def test_json_that_is_nested_without_end(tmp_path, text):
-    (tmp_path / "deep.json").write_text(text)
-    with pytest.raises(InputError, match=r"deep\.json"):
-        read_json(tmp_path / "deep.json")
-
-
-def test_json_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match=r"missing\.json.*get it"):
-        read_json(tmp_path / "missing.json", "; get it")
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b'"\xe9"', b"{", None])
+def test_json_that_cannot_be_read(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.json" if content else r"a\.json.*get it"):
+        read_json(tmp_path / "a.json", "; get it")
     with pytest.raises(InputError, match=tmp_path.name):
         read_json(tmp_path)
-    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
-    with pytest.raises(InputError, match=r"latin\.json"):
-        read_json(tmp_path / "latin.json")
 
 
 @pytest.mark.parametrize("read", [read_json, read_lines])
