@@ -173,3 +173,15 @@ def make(tmp_path):
     from tests.films import write_video
 
     return lambda name, *arguments, **options: write_video(tmp_path / name, *arguments, **options)
+
+
+@pytest.fixture
+def brightness(monkeypatch):
+    """An engine whose backbone, the example of a plug-in, gives the mean colour of each second without weights."""
+    from hiero import load, plugins
+    from hiero.networks import registry
+    from tests.fixtures.plugin.hiero_example_plugin import BRIGHTNESS
+
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS["hiero.backbones"], "brightness", BRIGHTNESS)
+    yield load("brightness", device="cpu")
+    registry.backbones.cache_clear()  # which may list it
