@@ -37,7 +37,6 @@ LONG_MODULES = (
     "browser/test_video.py",
     "test_notebooks.py",
     "browser/test_collection.py",
-    "browser/test_page.py",
     "engine/test_engine.py",
     "serve/test_server.py",
     "corpus/test_s3.py",
