@@ -37,7 +37,6 @@ LONG_MODULES = (
     "browser/test_video.py",
     "test_notebooks.py",
     "browser/test_collection.py",
-    "browser/test_page.py",
     "engine/test_engine.py",
     "serve/test_server.py",
     "corpus/test_s3.py",
@@ -173,3 +172,15 @@ def make(tmp_path):
     from tests.films import write_video
 
     return lambda name, *arguments, **options: write_video(tmp_path / name, *arguments, **options)
+
+
+@pytest.fixture
+def brightness(monkeypatch):
+    """An engine whose backbone, the example of a plug-in, gives the mean colour of each second without weights."""
+    from hiero import load, plugins
+    from hiero.networks import registry
+    from tests.fixtures.plugin.hiero_example_plugin import BRIGHTNESS
+
+    monkeypatch.setitem(plugins.SCRIPT_PLUGINS["hiero.backbones"], "brightness", BRIGHTNESS)
+    yield load("brightness", device="cpu")
+    registry.backbones.cache_clear()  # which may list it

@@ -52,6 +52,19 @@ def write_video(
     return path
 
 
+def write_streams(path, values, num_frames=10):
+    """A video with a stream of plain grey for each value."""
+    with import_av().open(str(path), "w") as out:
+        streams = [out.add_stream("mpeg4", rate=10, width=64, height=48, pix_fmt="yuv420p") for _ in values]
+        for i in range(num_frames):
+            for stream, value in zip(streams, values, strict=True):
+                frame = import_av().VideoFrame.from_ndarray(grey(value), format="rgb24")
+                frame.pts = i
+                out.mux(stream.encode(frame))
+        for stream in streams:
+            out.mux(stream.encode(None))
+
+
 def join_clips(clips, path, width=480, height=270, rate=25):
     """Write clips one after the other into a video of constant rate.
 

@@ -136,7 +136,7 @@ def to_parquet(hierarchy: Hierarchy) -> bytes:
         from pyarrow import parquet
     except ImportError:
         raise InputError(NO_PARQUET) from None
-    floats, integers = ("start_s", "end_s", "probability", "score"), ("level", "thread")
+    floats, integers = ("start_s", "end_s", "probability"), ("level", "thread")
     types = {**dict.fromkeys(floats, pa.float64()), **dict.fromkeys(integers, pa.int32()), "background": pa.bool_()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in hierarchy.columns])
     out = io.BytesIO()

@@ -151,9 +151,7 @@ def backbones() -> dict[str, Backbone]:
 
 def find_backbone(name: str) -> Backbone:
     """The backbone of a name. Raises InputError if it does not exist or cannot be imported."""
-    if name not in backbones():
-        load_plugin(GROUP, name)  # raises an error that says why
-    return backbones()[name]
+    return backbones().get(name) or load_plugin(GROUP, name)  # registered since, or an error that says why
 
 
 def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) -> Path:

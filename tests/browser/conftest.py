@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.optional import program_or_skip
 from tests.serve.conftest import library, world  # noqa: F401
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
 FLAGS = [
@@ -62,8 +61,7 @@ def run_server(library, app, listener=None):  # noqa: F811
     listener = listener or config.bind_socket()
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.02)
+    wait_until(lambda: server.started)
     yield SimpleNamespace(url=f"http://127.0.0.1:{listener.getsockname()[1]}/", library=library)
     server.should_exit = True
     thread.join(10)
@@ -97,3 +95,18 @@ def page(tab, server):
     tab.goto("about:blank")
     problems, tab.problems[:] = [*tab.problems], []
     assert problems == []
+
+
+@pytest.fixture
+def offline(browser):
+    """A page without a network, for files; an error of a script or a request fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    page = context.new_page()
+    page.set_default_timeout(1000 * PATIENCE_S)
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    schemes = ("file:", "data:", "blob:")
+    page.on("request", lambda call: None if call.url.startswith(schemes) else page.problems.append(call.url))
+    yield page
+    context.close()
+    assert page.problems == []

@@ -12,7 +12,7 @@ from hiero.serve.state import State
 from hiero.serve.users import ROLES, token_digest
 from hiero.types import ProgressEvent
 from tests.browser.conftest import run_server
-from tests.browser.video_page import boxes, click_step, open_video, screenshot, wait_steps, wait_until
+from tests.browser.video_page import boxes, click_step, open_video, screenshot, violations, wait_steps, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -56,10 +56,9 @@ def sign_in(page, server, role, address="", forget=True):
 
 
 def test_sign_in_and_out(page, server):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
     page.goto(server.url)
     page.wait_for_selector("#sign-in:not([hidden])")
-    assert axe.run(page).response["violations"] == []
+    assert violations(page) == []
     screenshot(page, "sign-in")
     page.fill("#token", "wrong")
     page.keyboard.press("Enter")
@@ -107,7 +106,6 @@ def test_a_link_to_a_moment_that_a_colleague_opens(page, server, browser):
 
 
 def test_the_queue(page, server, release):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
     sign_in(page, server, "edit")
     page.click("#videos a:has-text('new')")
     page.click("#read")
@@ -116,7 +114,7 @@ def test_the_queue(page, server, release):
     page.wait_for_selector("#jobs li:has-text('new')")
     page.wait_for_selector("#videos li:has-text('processing 33 %')")
     assert "anna" in page.locator("#jobs li").inner_text()
-    assert axe.run(page).response["violations"] == []
+    assert violations(page) == []
     screenshot(page, "queue")
     release.set()
     page.wait_for_selector("#queue", state="hidden")

@@ -8,9 +8,7 @@ import pytest
 
 from hiero.engine.html_report import write_report
 from hiero.formats.html_page import STATIC, collect_modules
-from tests.browser.test_collection import violations
-from tests.browser.video_page import wait_until
-from tests.waiting import PATIENCE_S
+from tests.browser.video_page import violations, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 LABELS = ["pour the tea", "wash a cup", "mend the tyre"]
@@ -23,20 +21,6 @@ def report(world, tmp_path_factory):
     video = world.engine.read(world.videos[0])
     write_report(folder / "report.html", video, video.steps([2, 5], labels=LABELS), LABELS)
     return folder
-
-
-@pytest.fixture
-def offline(browser):
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
-    page = context.new_page()
-    page.set_default_timeout(1000 * PATIENCE_S)
-    page.problems = []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    schemes = ("file:", "data:", "blob:")
-    page.on("request", lambda call: None if call.url.startswith(schemes) else page.problems.append(call.url))
-    yield page
-    context.close()
-    assert page.problems == []
 
 
 def test_it_plays_the_video_and_shows_its_chapters(offline, report):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from hiero.formats.html_page import write_page
-from tests.browser.test_collection import violations
-from tests.browser.test_report import offline  # noqa: F401
+from tests.browser.video_page import violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROW = {"published": {"inter": 91.6, "intra": 59.6}, "ours": {}, "difference": {}, "missing": [], "failed": []}
+OURS = {"inter": 92.1, "intra": 59.0}
 TABLE = {
     "name": "mcq",
     "label": "tab:egomcq_nlq",
     "title": "EgoMCQ (Table 1)",
-    "columns": ["inter", "intra"],
     "notes": ["A note."],
+    "columns": ["inter", "intra"],
     "rows": [
         {
             **ROW,
@@ -30,7 +30,7 @@ TABLE = {
 }
 
 
-def test_it_shows_the_paper_ours_and_the_difference(offline, tmp_path):  # noqa: F811
+def test_it_shows_the_paper_ours_and_the_difference(offline, tmp_path):
     data = {"version": 1, "hiero": "0.1.0", "data": "HiERO", "tables": [TABLE]}
     write_page(tmp_path / "summary.html", "reproduction.html", ("style.css",), data)
     offline.goto((tmp_path / "summary.html").as_uri())

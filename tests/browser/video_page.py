@@ -1,10 +1,12 @@
-"""The video view in a browser: opening it, its steps on the timeline, and waiting for it."""
+"""The page in a browser: opening a video, its steps on the timeline, waiting for it, and its accessibility."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.waiting import PATIENCE_S
 
@@ -64,6 +66,13 @@ def set_steps(page, number):
     """Cut the video again into so many steps."""
     page.locator("#k").fill(str(number))
     wait_steps(page, number)
+
+
+def violations(page):
+    """The rules of axe-core that the page breaks, with what breaks them."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    rules = axe.run(page).response["violations"]
+    return [(rule["id"], [node["html"][:160] for node in rule["nodes"]][:3]) for rule in rules]
 
 
 def screenshot(page, name):

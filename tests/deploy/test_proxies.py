@@ -9,14 +9,14 @@ import re
 import ssl
 import subprocess
 import threading
-import time
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.optional import program_or_skip
-from tests.waiting import free_port
+from tests.waiting import free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -64,17 +64,16 @@ class Upstream(BaseHTTPRequestHandler):
         pass
 
 
-def start_nginx(folder, upstream_port, port, plain_port):
+def start_nginx(folder, deploy, upstream_port, port, plain_port):
     openssl = program_or_skip("openssl")
     request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     files = ["-keyout", str(folder / "privkey.pem"), "-out", str(folder / "fullchain.pem")]
     subprocess.run([*request, *files], check=True, capture_output=True)
-    site = (DEPLOY / "nginx.conf").read_text().replace("127.0.0.1:8400", f"127.0.0.1:{upstream_port}")
+    site = (deploy / "nginx.conf").read_text().replace("127.0.0.1:8400", f"127.0.0.1:{upstream_port}")
     site = re.sub(r"/etc/letsencrypt/live/hiero.example.org", str(folder), site)
     site = re.sub(r".*listen \[::\].*\n", "", site)
-    site = site.replace("listen 443 ", f"listen 127.0.0.1:{port} ").replace(
-        "listen 80;", f"listen 127.0.0.1:{plain_port};"
-    )
+    site = re.sub("listen 443 ", f"listen 127.0.0.1:{port} ", site)
+    site = re.sub("listen 80;", f"listen 127.0.0.1:{plain_port};", site)
     (folder / "hiero.conf").write_text(site.replace("hiero.example.org", "localhost"))
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
@@ -87,49 +86,51 @@ def start_nginx(folder, upstream_port, port, plain_port):
     return subprocess.Popen([*command, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
 
 
-def start_caddy(folder, upstream_port, port, plain_port):
+def start_caddy(folder, deploy, upstream_port, port, plain_port):
     # Its own certificate, nothing in the machine's trust store, no port for administration.
     options = f"{{\n\tadmin off\n\tskip_install_trust\n\thttp_port {plain_port}\n\thttps_port {port}\n}}\n"
-    (folder / "Caddyfile").write_text(options + (DEPLOY / "Caddyfile").read_text())
+    (folder / "Caddyfile").write_text(options + (deploy / "Caddyfile").read_text())
     homes = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config")}
     environment = {**os.environ, **homes, "HIERO_DOMAIN": "localhost", "HIERO_UPSTREAM": f"127.0.0.1:{upstream_port}"}
     command = [program_or_skip("caddy"), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-@pytest.fixture(scope="module", params=["nginx", "caddy"])
-def proxy(request, tmp_path_factory):
-    """(port, the server behind the proxy)"""
-    program_or_skip({"nginx": "nginx-light", "caddy": "caddy"}[request.param])
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    upstream.seen = threading.Event()
-    threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    port, plain_port = free_port(), free_port()
-    start = {"nginx": start_nginx, "caddy": start_caddy}[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
+PROXIES = {"nginx": ("nginx-light", start_nginx), "caddy": ("caddy", start_caddy)}
+
+
+@contextmanager
+def run_proxy(name, folder, upstream_port, deploy=DEPLOY):
+    """A proxy with its file of a folder; its port."""
+    package, start = PROXIES[name]
+    program_or_skip(package)
     folder.chmod(0o755)
-    process = start(folder, upstream.server_port, port, plain_port)
+    port = free_port()
+
+    def answers():
+        assert process.poll() is None, "it ended"
+        with suppress(OSError):
+            connect(port).close()
+            return True
+
+    process = start(folder, deploy, upstream_port, port, free_port())
     try:
-        wait_for(process, port)
-        yield port, upstream
+        wait_until(answers)
+        yield port
     finally:
         process.terminate()
         process.wait(WAIT_S)
+
+
+@pytest.fixture(scope="module", params=PROXIES)
+def proxy(request, tmp_path_factory):
+    """(port, the server behind the proxy)"""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as upstream:
+        upstream.seen = threading.Event()
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        with run_proxy(request.param, tmp_path_factory.mktemp("proxy"), upstream.server_port) as port:
+            yield port, upstream
         upstream.shutdown()
-        upstream.server_close()
-
-
-def wait_for(process, port):
-    """Wait until a proxy answers."""
-    deadline_s = time.monotonic() + WAIT_S
-    while True:
-        try:
-            connect(port).close()
-            return
-        except OSError:
-            assert process.poll() is None, "it ended"
-            assert time.monotonic() < deadline_s, "it does not answer"
-            time.sleep(0.05)
 
 
 def connect(port, visitor="127.0.0.1"):
@@ -142,23 +143,17 @@ def connect(port, visitor="127.0.0.1"):
     return connection
 
 
-def ask(port, path, headers=None):
-    connection = connect(port)
-    connection.request("GET", path, headers=headers or {})
-    response = connection.getresponse()
-    body = response.read()
-    connection.close()
-    return response, body
+def ask(port, path, headers=None, visitor="127.0.0.1"):
+    with closing(connect(port, visitor)) as connection:
+        connection.request("GET", path, headers=headers or {})
+        response = connection.getresponse()
+        return response, response.read()
 
 
 def test_only_the_proxy_says_where_a_request_comes_from(proxy):
     port, _ = proxy
-    forged = {
-        "X-Forwarded-For": "203.0.113.9",
-        "X-Forwarded-Proto": "gopher",
-        "X-Forwarded-Host": "evil.example",
-        "Remote-User": "root",
-    }
+    forged = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "gopher", "X-Forwarded-Host": "evil.example"}
+    forged["Remote-User"] = "root"
     response, body = ask(port, "/hiero/api/videos?q=a%2Fb", forged)
     path, headers = json.loads(body)
     headers = {name.lower(): value for name, value in headers.items()}
@@ -173,13 +168,12 @@ def test_only_the_proxy_says_where_a_request_comes_from(proxy):
 def test_events_arrive_one_by_one(proxy):
     port, upstream = proxy
     upstream.seen.clear()
-    connection = connect(port)
-    connection.request("GET", "/events", headers={"Accept-Encoding": "gzip"})
-    response = connection.getresponse()
-    assert response.readline() == b"data: 0\n"
-    upstream.seen.set()
-    assert response.read().endswith(b"data: 1\n\n")
-    connection.close()
+    with closing(connect(port)) as connection:
+        connection.request("GET", "/events", headers={"Accept-Encoding": "gzip"})
+        response = connection.getresponse()
+        assert response.readline() == b"data: 0\n"
+        upstream.seen.set()
+        assert response.read().endswith(b"data: 1\n\n")
 
 
 def test_ranges_of_a_video_pass(proxy):
@@ -191,14 +185,13 @@ def test_ranges_of_a_video_pass(proxy):
 def test_uploads_pass_through_at_once(proxy):
     port, upstream = proxy
     upstream.seen.clear()
-    connection = connect(port)
-    connection.putrequest("POST", "/api/upload")
-    connection.putheader("Content-Length", str(2 * 2**20))
-    connection.endheaders(bytes(2**20))
-    assert upstream.seen.wait(WAIT_S)  # the first half is there before the second is sent
-    connection.send(bytes(2**20))
-    assert connection.getresponse().read() == str(2 * 2**20).encode()
-    connection.close()
+    with closing(connect(port)) as connection:
+        connection.putrequest("POST", "/api/upload")
+        connection.putheader("Content-Length", str(2 * 2**20))
+        connection.endheaders(bytes(2**20))
+        assert upstream.seen.wait(WAIT_S)  # the first half is there before the second is sent
+        connection.send(bytes(2**20))
+        assert connection.getresponse().read() == str(2 * 2**20).encode()
 
 
 def test_metrics_are_not_for_the_world(proxy):

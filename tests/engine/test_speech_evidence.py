@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiero.engine import naming
-from hiero.engine import speech as speech_evidence
 from hiero.engine.answers import join_evidence, strongest_evidence
 from hiero.engine.naming import split_phrases, step_phrases
 from hiero.engine.speech import (
@@ -21,6 +19,7 @@ from hiero.engine.speech import (
 )
 from hiero.engine.transcripts import Transcript
 from hiero.types import Clock, Utterance
+from tests.evaluation.simulated import know_texts
 from tests.oracle import speech as oracle
 
 SPANS = st.lists(st.tuples(st.integers(0, 19), st.integers(1, 8)), min_size=1, max_size=12)
@@ -49,27 +48,26 @@ def test_windows_are_neighbours_without_long_pauses():
         np.testing.assert_allclose(row, expected / np.linalg.norm(expected), rtol=1e-5)
 
 
-def test_windows_of_a_transcript(monkeypatch):
-    monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.eye(384, dtype=np.float32)[: len(texts)])
-    utterances = [Utterance(0, 2, "we take"), Utterance(2, 4, "the onion"), Utterance(30, 32, "done")]
+def test_windows_of_a_transcript(tmp_path, monkeypatch):
+    texts = ["we take", "the onion", "done", "late"]
+    know_texts(monkeypatch, tmp_path, lambda missing: np.eye(384)[[texts.index(text) for text in missing]], texts)
+    times = [(0.2, 1.4), (1.9, 4.1), (30.0, 32.0), (99.0, 100.0)]
+    transcript = Transcript(tuple(Utterance(*span, text) for span, text in zip(times, texts, strict=True)))
     times_s = []
-    evidence = SpeechEvidence.from_transcript(Transcript(tuple(utterances)), Clock(1, 1), 40, times_s.append)
+    evidence = SpeechEvidence.from_transcript(transcript, Clock(1, 1), 40, times_s.append)
     assert [(window.start_s, window.end_s, window.text) for window in evidence.windows] == [
-        (0, 2, "we take"),
-        (0, 4, "we take the onion"),
-        (2, 4, "the onion"),
-        (30, 32, "done"),
+        (0.2, 1.4, "we take"),
+        (0.2, 4.1, "we take the onion"),
+        (1.9, 4.1, "the onion"),
+        (30.0, 32.0, "done"),
+        (99.0, 100.0, "late"),
     ]
-    assert evidence.vectors[1, :3] == pytest.approx([0.5**0.5, 0.5**0.5, 0.0])
-    assert times_s == [32]
-
-
-def test_windows_become_nodes(monkeypatch):
-    monkeypatch.setattr(speech_evidence, "encode_minilm", lambda texts: np.eye(384, dtype=np.float32)[: len(texts)])
-    monkeypatch.setattr(speech_evidence, "MAX_WINDOW", 1)
-    transcript = Transcript((Utterance(0.2, 0.4, "a"), Utterance(3.9, 6.1, "b"), Utterance(99, 100, "late")))
-    assert SpeechEvidence.from_transcript(transcript, Clock(1, 1), 8).spans.tolist() == [[0, 1], [3, 7], [7, 8]]
-    assert SpeechEvidence.from_transcript(transcript, Clock(1, 2), 4).spans.tolist() == [[0, 1], [1, 4], [3, 4]]
+    onion = evidence.vectors[1, :3] / np.linalg.norm(evidence.vectors[1])
+    assert (onion > 0).tolist() == [True, True, False]
+    assert times_s == [100]
+    assert evidence.spans.tolist() == [[0, 2], [0, 5], [1, 5], [30, 32], [39, 40]]
+    halves = SpeechEvidence.from_transcript(transcript, Clock(1, 2), 20)
+    assert halves.spans.tolist() == [[0, 1], [0, 3], [0, 3], [15, 16], [19, 20]]
 
 
 def test_where_a_text_is_said():
@@ -84,13 +82,8 @@ def test_where_a_text_is_said():
 
 def test_two_witnesses():
     assert join_evidence(np.array([0.0, 0.5, 0.9]), np.array([0.7, 0.5, 0.0])) == pytest.approx([0.7, 0.75, 0.9])
-    assert [strongest_evidence(*pair) for pair in [(0.0, 0.9), (0.9, 0.0), (0.8, 0.9), (0.0, 0.0), (1.0, 1.0)]] == [
-        "speech",
-        "pictures",
-        "both",
-        "pictures",
-        "both",
-    ]
+    pairs = [(0.0, 0.9), (0.9, 0.0), (0.8, 0.9), (0.0, 0.0), (1.0, 1.0)]
+    assert [strongest_evidence(*pair) for pair in pairs] == ["speech", "pictures", "both", "pictures", "both"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +102,10 @@ def test_phrases_of_an_utterance(text, phrases):
     assert split_phrases(text) == phrases
 
 
-def test_phrases_that_most_is_about_come_first(monkeypatch):
-    vectors = {"cut the onion": [1.0, 0.0], "chop the onion": [0.8, 0.6], "nice weather today": [0.0, -1.0]}
-    monkeypatch.setattr(naming, "encode_minilm", lambda texts: np.array([vectors[text] for text in texts]))
-    utterances = [
-        Utterance(i, i + 1, text) for i, text in enumerate(["nice weather today", "cut the onion", "chop the onion"])
-    ]
-    phrases = step_phrases(utterances)
-    assert phrases[0].text == "cut the onion"
-    assert phrases[0].log_odds > phrases[-1].log_odds > 0
+def test_phrases_that_most_is_about_come_first(tmp_path, monkeypatch):
+    vectors = {"nice weather today": [0.0, -1.0], "cut the onion": [1.0, 0.0], "chop the onion": [0.8, 0.6]}
+    know_texts(monkeypatch, tmp_path, lambda texts: np.array([vectors[text] for text in texts]), list(vectors))
+    first, *_, last = step_phrases([Utterance(i, i + 1, text) for i, text in enumerate(vectors)])
+    assert first.text == "cut the onion"
+    assert first.log_odds > last.log_odds > 0
     assert step_phrases([]) == []

@@ -16,8 +16,8 @@ from tests.evaluation import simulated
 def engine(tmp_path, monkeypatch):
     """A small random model; texts are bags of letters."""
     torch.manual_seed(0)
-    simulated.save_random_model(tmp_path / "model")
-    simulated.replace_minilm(monkeypatch, simulated.encode_letters)
+    simulated.save_random_model(tmp_path / "model", num_layers=2)
+    simulated.know_texts(monkeypatch, tmp_path / "home", simulated.encode_letters, simulated.TEXTS)
     return load(tmp_path / "model", device="cpu")
 
 

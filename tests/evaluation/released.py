@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from tests.conftest import FIXTURES
-from tests.films import write_video
+from tests.evaluation.simulated import goalstep_segment
+from tests.films import grey, write_video
 
 EGO4D, GOALSTEP, EGOPROCEL = "data/ego4d/raw", "ego4d_goalstep/annotations", "egoprocel"
 WIDTH = 256  # of EgoVLP's features
@@ -27,6 +28,7 @@ UIDS = {  # an 8-minute video for each purpose, and a group of two
 }
 NUM_ROWS, RUN_ROWS = 900, 45  # 8 minutes, and 24 seconds of one activity
 MECCANO_FPS, MECCANO_S = 12, 480
+START_S, EDGES = 0.0210286458333333, ("start", "end")
 ACTIONS = ["cut the red cup", "press the old stone", "put paper on the wall", "open the green door"]
 
 
@@ -42,10 +44,12 @@ def write_release(folder: Path) -> Path:
     _write_json(folder / EGO4D / "annotations/egomcq.json", _egomcq())
     for split in ("train", "val"):
         uid = UIDS[f"nlq_{split}"]
-        _write_json(folder / EGO4D / f"annotations/v1/nlq_{split}.json", _nlq(uid, split))
+        _write_json(
+            folder / EGO4D / f"annotations/v1/nlq_{split}.json", _queries(uid, f"clip-{split}", 0.0, "where did i ")
+        )
         uid = UIDS[f"goalstep_{split}"]
         name = uid if split == "train" else f"grp-{uid}"
-        _write_json(folder / GOALSTEP / f"{split}.json", _grounding(name))
+        _write_json(folder / GOALSTEP / f"{split}.json", _queries(name, name, START_S))
         _write_json(folder / GOALSTEP / f"goalstep_{split}.json", _goalstep(name, split))
     group = [UIDS["goalstep_val"], UIDS["goalstep_val_2"]]
     (folder / GOALSTEP / "goalstep_video_groups.tsv").write_text(f"university\tvideo_group\nutokyo\t{group}\n")
@@ -87,17 +91,12 @@ def _egomcq() -> dict[str, object]:
     questions = {}
     for i in range(20):
         uids = [UIDS["mcq"]] * 5 if i % 2 else list(UIDS.values())[:5]  # intra, inter
-        starts_s = rng.uniform(0, 470, 5)
+        starts_s = rng.uniform(0, 470, 5).tolist()
         questions[str(i)] = {
             "answer": int(rng.integers(5)),
             "types": 1 + i % 2,
             "choices": {
-                str(j): {
-                    "video_uid": uid,
-                    "clip_start": float(start_s),
-                    "clip_end": float(start_s + 0.8),
-                    "clip_text": f"#C C {ACTIONS[j % 4]}",
-                }
+                str(j): {"video_uid": uid, "clip_start": start_s, "clip_end": start_s + 0.8}
                 for j, (uid, start_s) in enumerate(zip(uids, starts_s, strict=True))
             },
             "query": {"clip_text": f"#C C {ACTIONS[i % 4]}", "video_uid": uids[0]},
@@ -105,52 +104,29 @@ def _egomcq() -> dict[str, object]:
     return questions
 
 
-def _nlq(uid: str, split: str) -> dict[str, object]:
+def _queries(name: str, clip: str, start_s: float, prefix: str = "") -> dict[str, object]:
+    """The layout of both NLQ and the grounding of Goal-Step: one clip of the video `name`."""
     queries = [
         {
-            "clip_start_sec": start_s,
-            "clip_end_sec": end_s,
-            "video_start_sec": start_s,
-            "video_end_sec": end_s,
-            "query": f"where did i {ACTIONS[i % 4]}",
+            **{
+                f"{part}_{edge}_sec": value
+                for part in ("clip", "video")
+                for edge, value in zip(EDGES, span, strict=True)
+            },
+            "query": f"{prefix}{ACTIONS[i % 4]}",
         }
-        for i, (start_s, end_s) in enumerate(_spans_s())
+        for i, span in enumerate(_spans_s())
     ]
-    clip = {
-        "clip_uid": f"clip-{split}",
-        "video_start_sec": 0.0,
-        "video_end_sec": 480.0,
-        "annotations": [{"language_queries": queries}],
-    }
-    return {"version": "1", "videos": [{"video_uid": uid, "clips": [clip]}]}
-
-
-def _grounding(name: str) -> dict[str, object]:
-    queries = [
-        {"clip_start_sec": start_s, "clip_end_sec": end_s, "query": ACTIONS[i % 4]}
-        for i, (start_s, end_s) in enumerate(_spans_s())
-    ]
-    clip = {
-        "clip_uid": name,
-        "video_start_sec": 0.0210286458333333,
-        "video_end_sec": 479.9,
-        "annotations": [{"language_queries": queries}],
-    }
-    return {"version": "v1", "videos": [{"video_uid": name, "clips": [clip]}]}
+    times = {"video_start_sec": start_s, "video_end_sec": 479.9}
+    clip = {"clip_uid": clip, **times, "annotations": [{"language_queries": queries}]}
+    return {"version": "1", "videos": [{"video_uid": name, "clips": [clip]}]}
 
 
 def _goalstep(name: str, split: str) -> dict[str, object]:
     segments = [
-        {
-            "start_time": start_s,
-            "end_time": end_s,
-            "step_category": f"Make things: {ACTIONS[i % 4]}",
-            "step_description": ACTIONS[i % 4],
-            "segments": [],
-        }
-        for i, (start_s, end_s) in enumerate(_spans_s())
+        goalstep_segment(*span, f"Make things: {ACTIONS[i % 4]}", ACTIONS[i % 4]) for i, span in enumerate(_spans_s())
     ]
-    video = {"video_uid": name, "start_time": 0.0210286458333333, "end_time": 479.9, "segments": segments}
+    video = {"video_uid": name, "start_time": START_S, "end_time": 479.9, "segments": segments}
     return {"version": "1.0", "split": split, "videos": [video]}
 
 
@@ -161,7 +137,7 @@ def _write_egoprocel(folder: Path) -> None:
     lines = [f"{start_s:.2f},{end_s:.2f},{1 + i % 5} do it" for i, (start_s, end_s) in enumerate(_spans_s())]
     (folder / "annotations/MECCANO/0020.csv").write_text("\n".join(lines) + "\n")
     num_frames = MECCANO_FPS * MECCANO_S
-    pictures = [np.zeros((16, 16, 3), dtype=np.uint8)] * num_frames
+    pictures = [grey(0, 16, 16)] * num_frames
     film = folder / "videos/MECCANO/0020.mp4"
     write_video(film, range(num_frames), fps=MECCANO_FPS, codec="mpeg4", pictures=pictures)
     _write_features(folder / "features/egovlp/MECCANO/0020.pt", num_frames // 16, 9)

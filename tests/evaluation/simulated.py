@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from hiero.config import ModelConfig
-from hiero.engine.vocabulary import class_names
 from hiero.evaluation.cases import EvalOptions
 from hiero.model.hiero import HiERO
 from hiero.networks.minilm import MINILM_KEY
@@ -26,24 +25,23 @@ def scores_by_method(table):
     return {row.method: row.scores for row in table.rows}
 
 
-def replace_minilm(monkeypatch, encode):
-    """Texts are encoded by `encode`, so that no weights are needed."""
-    for module in ("model_engine", "summaries", "names"):
-        monkeypatch.setattr(f"hiero.engine.{module}.encode_minilm", encode)
-    monkeypatch.setattr("hiero.engine.vocabulary.class_name_vectors", lambda: encode(class_names()))
+def know_texts(monkeypatch, folder, encode, texts):
+    """A home of its own whose cache has the vectors of texts: no weights are needed, also in other processes."""
+    monkeypatch.setenv("HIERO_HOME", str(folder))
+    TextCache(MINILM_KEY).encode(texts, encode)
 
 
 # Official benchmarks
 
 CLOCK = Clock(30.0, 16.0)
 WIDTH = 12
+TEXTS = [*(f"#C C does {i}" for i in range(9)), "#C C Cook: Boil water", "#C C Cook: Make tea"]
+TEXTS += ["Boil water", "Fill the pot", "Fry eggs", "Make tea"]  # labels of Goal-Step
 
 
-def save_random_model(folder):
-    config = ModelConfig(
-        input_size=WIDTH, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, num_layers=2
-    )
-    HiERO(config).save_pretrained(folder)
+def save_random_model(folder, **sizes):
+    sizes = {"input_size": WIDTH, "hidden_size": 16, "embedding_size": 8, "gate_size": 8, **sizes}
+    HiERO(ModelConfig(text_size=TEXT_SIZE, **sizes)).save_pretrained(folder)
 
 
 def encode_letters(texts):
@@ -142,22 +140,9 @@ def encode_as_own_vector(texts):
 
 
 def save_identity_model(folder, monkeypatch):
-    """A network without a graph whose both heads only double their space: what a node shows is what a text says.
-
-    The vectors of texts lie in the cache of a home of its own, where other processes find them, too.
-    """
-    monkeypatch.setenv("HIERO_HOME", str(folder.parent / "home"))
-    replace_minilm(monkeypatch, encode_as_own_vector)
-    TextCache(MINILM_KEY).encode(STEPS, encode_as_own_vector)
-    config = ModelConfig(
-        input_size=TEXT_SIZE,
-        hidden_size=TEXT_SIZE,
-        embedding_size=2 * TEXT_SIZE,
-        text_size=TEXT_SIZE,
-        depth=0,
-        dropout=0.0,
-        clock=Clock(1.0, 1.0),
-    )
+    """A network without a graph whose both heads only double their space: what a node shows is what a text says."""
+    know_texts(monkeypatch, folder.parent / "home", encode_as_own_vector, STEPS)
+    config = ModelConfig(*(TEXT_SIZE, TEXT_SIZE, 2 * TEXT_SIZE, TEXT_SIZE), depth=0, dropout=0.0, clock=Clock(1.0, 1.0))
     model = HiERO(config)
     identity = torch.eye(TEXT_SIZE)
     with torch.no_grad():
@@ -173,11 +158,11 @@ def save_identity_model(folder, monkeypatch):
     return folder
 
 
-def write_own_videos(folder):
-    """Three videos at 1 Hz, each with its steps in an order of its own, a few seconds of nothing between them."""
+def write_own_videos(folder, num_videos=3):
+    """Videos at 1 Hz, each with its steps in an order of its own, a few seconds of nothing between them."""
     (folder / "features").mkdir()
     annotations, rng = {}, np.random.default_rng(0)
-    for number in range(3):
+    for number in range(num_videos):
         time_s, rows, steps = 0.0, [], []
         for text in rng.permutation(STEPS):
             length = int(rng.integers(40, 70))

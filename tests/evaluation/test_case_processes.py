@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -20,32 +18,24 @@ from tests.waiting import PATIENCE_S
 FEW_DRAWS = EvalOptions(num_draws=5)
 
 
-# Processes take seconds to start, and as long again to load a network: as few as possible do, and
-# all tests share a model and its home.
-
-
+# Processes take seconds to start, and as long again to load a network: few do, and all tests share a model.
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
     with pytest.MonkeyPatch.context() as patch:
-        yield save_identity_model(tmp_path_factory.mktemp("processes") / "model", patch)
+        yield save_identity_model(folder / "model", patch), write_own_videos(folder, 8)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_own_videos(tmp_path_factory.mktemp("own"))
-
-
-@pytest.fixture(scope="module")
-def cases(model, data):
-    cases, _, _ = read_own_cases(
-        load(model, device="cpu"), data / "features", read_annotations(data / "steps.json"), None
-    )
-    return cases
+def cases(folders):
+    model, data = folders
+    annotated = read_annotations(data / "steps.json")
+    return read_own_cases(load(model, device="cpu"), data / "features", annotated, None)[0]
 
 
 @pytest.mark.slow
-def test_an_error_does_not_wait_for_cases_that_have_begun(cases, model):
-    processes = CaseProcesses(str(model), 2)
+def test_an_error_does_not_wait_for_cases_that_have_begun(cases, folders):
+    processes = CaseProcesses(str(folders[0]), 2)
     begun = processes.score(_sleep, cases[0])
     with pytest.raises(ValueError, match="no such case"), processes:
         map_cases(_fail, cases, processes=processes)
@@ -53,38 +43,32 @@ def test_an_error_does_not_wait_for_cases_that_have_begun(cases, model):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_does_not_end_the_evaluation(cases, model, monkeypatch):
-    expected = evaluate_own_videos(cases, ["procedure"], FEW_DRAWS)
-    monkeypatch.setattr("hiero.evaluation.own_videos._score_tasks", partial(_score_or_die, pid=os.getpid()))
-    with CaseProcesses(str(model), 1) as processes:
-        assert evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes) == expected
+def test_tables_of_several_processes_are_those_of_one(cases, folders):
+    model, data = folders
+    done: list[str] = []
+    tables = [
+        run_own_videos(
+            data / "features",
+            data / "steps.json",
+            OwnSettings(str(model), options=FEW_DRAWS, device="cpu", num_processes=num),
+            bar=lambda *_: nullcontext(done.append),
+        ).tables
+        for num in (1, 2)
+    ]
+    assert tables[0] == tables[1]
+    assert sorted(done) == sorted(4 * [case.video.path.stem for case in cases])  # read and scored, twice
 
 
 @pytest.mark.slow
-def test_tables_of_several_processes_are_those_of_threads(model, data, cases, monkeypatch):
-    monkeypatch.setattr("hiero.evaluation.own_videos.MIN_CASES", 1)
-    done: dict[str, list[str]] = {"reading": [], "scoring": []}
-    settings = OwnSettings(model=str(model), num_clusters=3, options=FEW_DRAWS, device="cpu")
-    tables = []
-    for num in (1, 2):
-        several = replace(settings, num_processes=num)
-        bar = partial(_record, done)
-        tables.append(run_own_videos(data / "features", data / "steps.json", several, bar=bar).tables)
-    assert tables[0] == tables[1]
-    assert sorted(done["scoring"]) == sorted(2 * [case.video.path.stem for case in cases])
+def test_a_process_that_dies_does_not_end_the_evaluation(cases, folders):
+    with CaseProcesses(str(folders[0]), 1) as processes:
+        processes.score(_die, cases[0]).exception()
+        tables = evaluate_own_videos(cases, ["procedure"], FEW_DRAWS, processes=processes)
+    assert tables == evaluate_own_videos(cases, ["procedure"], FEW_DRAWS)
 
 
-def test_who_cannot_start_processes_does_without(monkeypatch):
-    def refuse(*_):
-        raise BlockingIOError("no more processes")
-
+def test_one_process_needs_no_others():
     assert start_processes("raw", 1) is None
-    monkeypatch.setattr("hiero.evaluation.cases.CaseProcesses", refuse)
-    assert start_processes("raw", 2) is None
-
-
-def _record(done, name, num):
-    return nullcontext(done[name].append)
 
 
 def _sleep(case):
@@ -95,7 +79,5 @@ def _fail(case):
     raise ValueError("no such case")
 
 
-def _score_or_die(case, scores, pid):
-    if os.getpid() != pid:
-        os._exit(1)
-    return [score(case) for score in scores]
+def _die(case):
+    os._exit(1)

@@ -46,26 +46,30 @@ def test_labels_of_frames_are_the_official_ones(case, tmp_path):
     assert list(range(1, case["num_frames"], 2)) == case["kept_frames"]
 
 
-@pytest.mark.slow
-def test_egoprocel(egoprocel_files, engine):
-    folder, rates = egoprocel_files
-    videos, missing, absent_tasks = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+@pytest.fixture
+def videos(egoprocel_files):
+    return find(egoprocel_files)[0]
+
+
+def find(files, names=()):
+    folder, rates = files
+    return find_egoprocel_videos(folder / "annotations", folder / "features", rates, names)
+
+
+def test_tables_by_task_and_by_key_step(egoprocel_files, engine):
+    videos, missing, absent_tasks = find(egoprocel_files)
     assert [video.name for video in videos] == ["0003", "0004", "S07_Brownie_7150991-1431"]
     assert missing == {"0005": NO_FEATURES}
     assert len(absent_tasks) == 14
-    tables = evaluate_egoprocel(engine, videos)
-    main = tables[0]
-    assert "protocol: corrected" in main.title
-    assert [row.method for row in main.rows][:1] == ["HiERO, spectral"]
+    main, *others = evaluate_egoprocel(engine, videos)
+    assert main.rows[0].method == "HiERO, spectral"
     for row in main.rows:
         assert row.scores["mean F1"] == pytest.approx((row.scores["CMU-MMAC F1"] + row.scores["MECCANO F1"]) / 2)
-    titles = [table.title for table in tables]
-    assert len(titles) == len(set(titles)) == 2 * len(AVERAGINGS) + 4
-    sets = next(table for table in tables if table.title.endswith("data sets"))
+    sets = next(table for table in others if table.title.endswith("data sets"))
     for row in sets.rows:
         assert row.scores["F1"] == pytest.approx(main.rows[0].scores[f"{row.method} F1"])
         assert set(row.scores) >= {"precision", "recall", "IoU"}
-    steps = next(table for table in tables if table.title.endswith("key-steps"))
+    steps = next(table for table in others if table.title.endswith("key-steps"))
     assert {row.method for row in steps.rows} >= {"Brownie: key-step 1", "MECCANO: background"}
 
 
@@ -83,24 +87,17 @@ def test_means_of_all_draws_at_once_are_those_of_one_after_the_other(tasks, has_
         np.testing.assert_array_equal(together[name], each[name])
 
 
-def test_clusters_that_are_the_steps_get_full_marks(egoprocel_files):
-    folder, rates = egoprocel_files
-    videos, _, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+def test_clusters_that_are_the_steps_get_full_marks(videos):
     truth = frame_labels(videos[0].key_steps, videos[0].fps, videos[0].num_frames)
     for averaging in AVERAGINGS:
         if averaging.background:
             assert score(truth, videos[0], averaging, 7)["F1"] == pytest.approx(1.0)
 
 
-def test_frames_follow_the_true_rate(egoprocel_files, engine):
-    """At 60 frames a second a node stands for half the time that it does at 30."""
-    folder, rates = egoprocel_files
-    slow, fast = (
-        find_egoprocel_videos(folder / "annotations", folder / "features", dict.fromkeys(rates, (fps, 1270)))[0][0]
-        for fps in (30.0, 60.0)
-    )
-    assert len(predict(engine, slow, 7, CLUSTERING_METHODS[0], 16, 0)) == 635
-    assert (frame_labels(fast.key_steps, 60.0, 1270) > 0).sum() > (frame_labels(slow.key_steps, 30.0, 1270) > 0).sum()
+def test_at_60_frames_a_second_a_node_stands_for_half_the_time_that_it_does_at_30(videos, engine):
+    assert len(predict(engine, videos[0], 7, CLUSTERING_METHODS[0], 16, 0)) == 635
+    steps = videos[0].key_steps
+    assert (frame_labels(steps, 60.0, 1270) > 0).sum() > (frame_labels(steps, 30.0, 1270) > 0).sum()
 
 
 def test_frame_rates_come_from_videos(tmp_path):
@@ -111,9 +108,7 @@ def test_frame_rates_come_from_videos(tmp_path):
     assert probe_rates(tmp_path / "videos", ["0003", "0004"]) == {"0003": (12.0, 24)}
 
 
-def test_features_of_another_rate_are_refused_before_anything_is_scored(egoprocel_files, engine):
-    folder, rates = egoprocel_files
-    videos, _, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
+def test_features_of_another_rate_are_refused_before_anything_is_scored(videos, engine):
     assert not check_lengths(engine, videos, 16)
     with pytest.raises(InputError, match="--stride"):
         check_lengths(engine, videos, 8)
@@ -124,11 +119,10 @@ def test_features_of_another_rate_are_refused_before_anything_is_scored(egoproce
 def test_a_video_without_a_frame_rate_is_not_one_without_features(egoprocel_files):
     folder, rates = egoprocel_files
     del rates["0004"]
-    _, missing, _ = find_egoprocel_videos(folder / "annotations", folder / "features", rates)
-    assert missing == {"0004": NO_RATE, "0005": NO_FEATURES}
+    assert find(egoprocel_files)[1] == {"0004": NO_RATE, "0005": NO_FEATURES}
     for known_rates, names, message in (({}, [], NO_RATE), (rates, ["nonsense"], "--only nonsense")):
         with pytest.raises(InputError, match=message):
-            find_egoprocel_videos(folder / "annotations", folder / "features", known_rates, names)
+            find((folder, known_rates), names)
 
 
 def test_frame_rates_are_read_by_the_names_of_their_columns(tmp_path):

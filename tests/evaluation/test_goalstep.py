@@ -29,24 +29,33 @@ from tests.evaluation.simulated import CLOCK, goalstep_segment, write_goalstep
 SHARED = Path(__file__).parents[3] / "shared" / "annotations"
 
 
-def test_goalstep(tmp_path, engine):
+@pytest.fixture
+def folder(tmp_path):
     write_goalstep(tmp_path)
-    groups = read_groups(tmp_path / "groups.tsv")
-    queries = read_grounding(tmp_path / "grounding.json")
+    return tmp_path
+
+
+@pytest.fixture
+def groups(folder):
+    return read_groups(folder / "groups.tsv")
+
+
+def test_a_group_of_videos_is_one_case_and_each_task_scores_it(folder, groups, engine):
+    queries = read_grounding(folder / "grounding.json")
     assert queries[0].steps[0].text == "#C C Cook: Boil water"
-    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, groups, CLOCK)
+    cases, missing = read_goalstep_cases(engine, folder / "features", queries, groups, CLOCK)
     assert not missing
     assert len(cases[1].features) == CLOCK.index(60.0) + 1
-    joined = np.concatenate([read_feature_array(tmp_path / "features" / f"{name}.pt") for name in ("g1", "g2")])
+    joined = np.concatenate([read_feature_array(folder / "features" / f"{name}.pt") for name in ("g1", "g2")])
     np.testing.assert_array_equal(cases[1].features, joined[: len(cases[1].features)])
     embeddings = TextEmbeddings(engine, [step.text for case in cases for step in case.truth])
     table = grounding_task(cases, embeddings, EvalOptions(num_threads=8, min_nodes=5, num_draws=20)).evaluate(cases)[0]
     assert table.rows[-1].method == "HiERO, all queries in their order"
     assert "R5@.3" not in table.rows[-1].scores
-    labelled = read_steps(tmp_path / "valid.json")
+    labelled = read_steps(folder / "valid.json")
     assert [step.text for step in labelled[0].steps] == ["Cook: Boil water", "Cook: Fill the pot", "Cook: Make tea"]
     taxonomy = read_taxonomy(labelled)
-    cases, _ = read_goalstep_cases(engine, tmp_path / "features", labelled, groups, CLOCK)
+    cases, _ = read_goalstep_cases(engine, folder / "features", labelled, groups, CLOCK)
     embeddings = TextEmbeddings(engine, taxonomy, label_text)
     localization = localization_task(cases, taxonomy, embeddings, EvalOptions(num_draws=20)).evaluate(cases)[0]
     assert 0 <= localization.rows[0].scores["mean"] <= 100
@@ -57,18 +66,15 @@ def test_goalstep(tmp_path, engine):
     assert classification.rows[0].scores["top-5"] == 100.0  # of three labels
 
 
-def test_goalstep_s_missing_and_bad_files(tmp_path, engine):
-    write_goalstep(tmp_path)
-    (tmp_path / "features" / "g2.pt").unlink()
-    queries = read_grounding(tmp_path / "grounding.json")
-    groups = read_groups(tmp_path / "groups.tsv")
-    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, groups, CLOCK)
-    assert (len(cases), missing) == (1, ["g2"])
-    cases, missing = read_goalstep_cases(engine, tmp_path / "features", queries, {}, CLOCK)
-    assert (len(cases), missing) == (1, ["grp-g1"])  # a group that nobody knows is not its first video
+def test_missing_features_and_steps_are_counted_or_refused(folder, groups, engine):
+    (folder / "features" / "g2.pt").unlink()
+    queries = read_grounding(folder / "grounding.json")
+    for known, name in ((groups, "g2"), ({}, "grp-g1")):  # a group that nobody knows is not its first video
+        cases, missing = read_goalstep_cases(engine, folder / "features", queries, known, CLOCK)
+        assert (len(cases), missing) == (1, [name])
     for annotated in ([], [AnnotatedVideo("u1", ())]):
         with pytest.raises(InputError, match="step with a text"):
-            read_goalstep_cases(engine, tmp_path / "features", annotated, {}, CLOCK)
+            read_goalstep_cases(engine, folder / "features", annotated, {}, CLOCK)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
@@ -82,9 +88,8 @@ def test_the_real_files_of_goalstep():
     assert all(annotation.video in groups for annotation in queries if annotation.video.startswith("grp-"))
 
 
-def test_a_query_of_an_official_file_is_the_description_of_a_step_or_substep(tmp_path):
-    write_goalstep(tmp_path)
-    annotated, _ = read_grounding(tmp_path / "valid.json")
+def test_a_query_of_an_official_file_is_the_description_of_a_step_or_substep(folder):
+    annotated, _ = read_grounding(folder / "valid.json")
     assert [step.text for step in annotated.steps] == ["#C C boils water", "#C C fills the pot", "#C C makes tea"]
     assert (annotated.start_s, annotated.end_s) == (0.02, 40.0)
 
@@ -100,14 +105,12 @@ def test_labels_of_all_files_are_joined(tmp_path):
     assert labels == ["add milk", "boil", "pour", "stir"]
 
 
-def test_features_of_another_frame_rate_are_refused(tmp_path, engine):
-    write_goalstep(tmp_path)
-    groups, annotated = read_groups(tmp_path / "groups.tsv"), read_grounding(tmp_path / "grounding.json")
-    messages = []
-    read_goalstep_cases(engine, tmp_path / "features", annotated, groups, CLOCK, log=messages.append)
+def test_features_of_another_frame_rate_are_refused(folder, groups, engine):
+    annotated, messages = read_grounding(folder / "grounding.json"), []
+    read_goalstep_cases(engine, folder / "features", annotated, groups, CLOCK, log=messages.append)
     assert not messages
     with pytest.raises(InputError, match="--fps and --stride"):
-        read_goalstep_cases(engine, tmp_path / "features", annotated, groups, Clock(60.0, 16.0))
+        read_goalstep_cases(engine, folder / "features", annotated, groups, Clock(60.0, 16.0))
 
 
 CLIPS = '{"videos": [{"video_uid": "u9", "clips": [{}]}]}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.evaluation.metrics import (
@@ -126,23 +126,6 @@ def test_average_precision_is_that_of_activitynet(subset):
     np.testing.assert_allclose(precision, expected["AP[threshold][class]"], atol=1e-6)
 
 
-@given(st.integers(0, 500), st.lists(st.integers(0, 3), min_size=4, max_size=4).filter(any))
-def test_a_video_that_counts_twice_is_a_video_that_is_there_twice(seed, counts):
-    rng = np.random.default_rng(seed)
-
-    def draw(num):
-        start = rng.uniform(0, 50, num)
-        return Detections(
-            np.stack([start, start + rng.uniform(1, 20, num)], 1), rng.integers(0, 3, num), rng.random(num)
-        )
-
-    truth, predicted = [draw(4) for _ in counts], [draw(8) for _ in counts]
-    repeated = [i for i, count in enumerate(counts) for _ in range(count)]
-    weighted = mean_average_precision(match_detections(truth, predicted), np.array(counts, dtype=float))
-    plain = mean_average_precision(match_detections([truth[i] for i in repeated], [predicted[i] for i in repeated]))
-    np.testing.assert_allclose(weighted, plain, atol=1e-9)
-
-
 def test_no_true_spans_at_all():
     empty = Detections(np.zeros((0, 2)), np.zeros(0, dtype=int), np.zeros(0))
     some = Detections(np.array([[0.0, 5.0]]), np.array([0]), np.array([0.5]))
@@ -160,34 +143,26 @@ def test_choices():
 
 
 @given(st.integers(0, 2**31), st.integers(2, 4))
-@settings(max_examples=25)
 def test_map_of_all_draws_at_once_is_that_of_each(seed, num_videos):
-    """A draw counts a video as often as it is drawn: against videos that are written down as often, one at a time."""
+    """A draw counts a video as often as it is drawn: against videos that are there as often, one draw at a time."""
     rng = np.random.default_rng(seed)
 
-    def make(num):
-        starts = rng.integers(0, 30, num).astype(float)
-        spans = np.stack([starts, starts + rng.integers(1, 12, num)], axis=1)
-        return Detections(spans, rng.integers(0, 3, num), rng.permutation(num * 7)[:num] + rng.random(num))
+    def detect(starts, lengths):
+        spans = np.stack([starts, starts + lengths], axis=1)
+        return Detections(spans, rng.integers(0, 3, len(starts)), rng.random(len(starts)))
 
-    predicted = [make(int(rng.integers(0, 9))) for _ in range(num_videos)]
-    truth = [make(int(rng.integers(1, 5))) for _ in range(num_videos)]
-    for detections in truth:  # no true span occurs twice: it would count once
-        detections.spans[:, 0] = 40.0 * np.arange(len(detections.spans))
-        detections.spans[:, 1] = detections.spans[:, 0] + 10.0
-    for detections in predicted:
-        detections.spans[:] += 40.0 * rng.integers(0, 4, len(detections.spans))[:, None]
-    draws = rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=4)
-    together = mean_average_precision(match_detections(truth, predicted), draws.astype(float))
+    predicted = [
+        detect(40.0 * rng.integers(0, 4, num) + rng.uniform(0, 12, num), rng.uniform(1, 12, num))
+        for num in rng.integers(0, 9, num_videos)
+    ]  # and true spans of which none occurs twice: it would count once
+    truth = [detect(40.0 * np.arange(num), np.full(num, 10.0)) for num in rng.integers(1, 5, num_videos)]
+    matched = match_detections(truth, predicted)
+    draws = [np.ones(num_videos, dtype=int), *rng.multinomial(num_videos, np.full(num_videos, 1 / num_videos), size=4)]
+    together = mean_average_precision(matched, np.array(draws, dtype=float))
     for draw, scores in zip(draws, together, strict=True):
         drawn = np.repeat(np.arange(num_videos), draw)
+        repeated = [truth[i] for i in drawn], [predicted[i] for i in drawn]
+        np.testing.assert_allclose(scores, mean_average_precision(match_detections(*repeated)), atol=1e-9)
         # copies of a video have equal scores, and precision between them is not defined
-        if len(set(drawn.tolist())) == len(drawn):
-            expected = plain_mean_average_precision(
-                [truth[i] for i in drawn], [predicted[i] for i in drawn], THRESHOLDS
-            )
-            np.testing.assert_allclose(scores, expected, atol=1e-9)
-        one = mean_average_precision(match_detections(truth, predicted), draw.astype(float))
-        np.testing.assert_allclose(scores, one, atol=1e-12)
-    alone = mean_average_precision(match_detections(truth, predicted))
-    np.testing.assert_allclose(alone, plain_mean_average_precision(truth, predicted, THRESHOLDS), atol=1e-9)
+        if max(draw) == 1:
+            np.testing.assert_allclose(scores, plain_mean_average_precision(*repeated, THRESHOLDS), atol=1e-9)

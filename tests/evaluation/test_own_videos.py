@@ -19,22 +19,18 @@ from tests.evaluation.simulated import FEW_DRAWS, TEXT_SIZE
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "fact"),
     [
-        ("[]", "expected"),
-        ("{}", "expected"),
-        ("{", "not JSON"),
-        ('{"v": {}}', r"v \(no 'steps'\)"),
-        ('{"v": "tea"}', r"v \(must hold steps\)"),
+        *(("[]", "bad"), ("{}", "bad"), ("{", "bad"), ('{"v": {}}', "v "), ('{"v": "tea"}', "v ")),
         ('{"version": "1.0", "videos": [{"video_uid": "v", "segments": []}]}', "hiero eval goalstep-grounding"),
-        ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "from 5.0 to 1.0 s"),
+        ('{"v": {"steps": [{"start_s": 5, "end_s": 1, "text": "x"}]}}', "5.0 to 1.0"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": NaN, "text": "x"}]}}', "nan"),
         ('{"v": {"steps": [{"start_s": 0, "end_s": 1, "text": " "}]}}', "text"),
     ],
 )
-def test_annotations_that_cannot_be_read_are_one_clear_error(tmp_path, content, message):
+def test_annotations_that_cannot_be_read_are_refused(tmp_path, content, fact):
     (tmp_path / "bad.json").write_text(content)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=fact):
         read_annotations(tmp_path / "bad.json")
 
 
@@ -45,10 +41,7 @@ def test_the_command(model, data, capsys):
     printed = json.loads(capsys.readouterr().out)
     check_schema(printed, "eval")
     check_schema(json.loads((data / "steps.json").read_text()), "annotations")
-    saved = Report.load(data / "report.json")
-    assert printed["version"] == 1
-    assert printed == saved.to_dict() | {"tables": json.loads(json.dumps(saved.to_dict()["tables"]))}
-    assert [table["title"] for table in printed["tables"]][-1] == "Multiple choice of five"
+    assert printed == json.loads(json.dumps(Report.load(data / "report.json").to_dict()))
     (data / "only.txt").write_text("v1\n")
     app([*arguments, "--only", str(data / "only.txt"), "--tasks", "grounding"], result_action="return_value")
     assert "Step grounding" in capsys.readouterr().out
@@ -57,22 +50,16 @@ def test_the_command(model, data, capsys):
             app([*arguments, *more], result_action="return_value")
 
 
-def test_videos_without_features_are_counted(model, data):
-    (data / "features" / "v2.npy").unlink()
-    engine = load(model, device="cpu")
-    cases, missing, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), None)
-    assert (len(cases), missing) == (2, ["v2"])
-
-
 def test_nothing_is_left_out_in_silence(model, data):
     content = json.loads((data / "steps.json").read_text())
     content["v0"]["steps"].append({"start_s": 9000, "end_s": 9001, "text": "boil the water"})
     content["v1"]["duration_s"] *= 2
     content["v2"]["steps"] = []
+    content["v3"] = content["v0"]
     (data / "steps.json").write_text(json.dumps(content))
     annotated = read_annotations(data / "steps.json")
     cases, missing, warnings = read_own_cases(load(model, device="cpu"), data / "features", annotated, None)
-    assert (len(cases), missing) == (2, [])
+    assert (len(cases), missing) == (2, ["v3"])
     assert [line.split(":")[0] for line in warnings] == ["v0", "v1", "v2"]
     assert "--hz" in warnings[1]
     (data / "features" / "more").mkdir()
@@ -89,18 +76,11 @@ def test_raw_features_have_no_words_and_no_rows_of_hiero(data):
     assert [table.notes for table in tables if not table.rows] == [[NO_TEXT]] * 3
 
 
-@pytest.mark.parametrize("num_cores", [1, 4])
-def test_cases_in_order_on_any_number_of_cores(cases, monkeypatch, num_cores):
-    monkeypatch.setattr("os.cpu_count", lambda: num_cores)
+def test_results_of_cases_come_in_their_order(cases):
     done: list[str] = []
-    assert map_cases(lambda case: case.video.path.stem, cases, done.append) == [case.video.path.stem for case in cases]
-    assert sorted(done) == sorted(case.video.path.stem for case in cases)
-    with pytest.raises(InputError, match="no such case"):
-        map_cases(_fail, cases)
-
-
-def _fail(case):
-    raise InputError("no such case")
+    names = [case.video.path.stem for case in cases]
+    assert map_cases(lambda case: case.video.path.stem, cases, done.append) == names
+    assert sorted(done) == names
 
 
 def test_a_step_is_one_cluster_in_all_recordings_of_a_task(tmp_path, capsys):

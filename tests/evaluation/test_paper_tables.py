@@ -12,7 +12,7 @@ import torch
 
 from hiero.cli import app
 from hiero.config import ModelConfig, TextConfig
-from hiero.evaluation.paper_tables import count_annotations, definitions, table_names
+from hiero.evaluation.paper_tables import definitions
 from hiero.evaluation.released_files import ReleasedFiles
 from hiero.evaluation.reproduction import Reproduction
 from hiero.evaluation.results import Report, Row, Table, as_latex
@@ -20,7 +20,11 @@ from hiero.model.hiero import HiERO
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import save_random_model, write_goalstep
 
-SHARED = Path(__file__).parents[3] / "shared" / "annotations"
+QUESTIONS = ("data/egomcq.json", "data/stores/egovlp/store.json")
+GROUNDING = (
+    *("data/goalstep/goalstep_grounding_val.json", "data/goalstep/goalstep_video_groups.tsv"),
+    "data/ego4d/egovlp/x.pt",
+)
 
 
 class FakeHiero:
@@ -60,28 +64,16 @@ def perform(folder, hiero, *tables, num_seeds=1):
     return {row["method"]: row for name in tables for row in reproduction.table(name)["rows"]}
 
 
-def survey(data, **options):
-    return Reproduction(ReleasedFiles(data, data.parent / "out", **options)).survey(table_names())
-
-
-def found_in(data):
-    return {Path(file["path"]).name for file in survey(data)["inputs"] if file["present"]} & {
-        path.name for path in data.rglob("*")
-    }
-
-
 def test_every_table_is_whole():
-    for name in table_names():
-        definition = definitions()["tables"][name]
+    models = {*definitions()["models"], "raw"}
+    for definition in definitions()["tables"].values():
         for row in definition["rows"]:
             assert len(row["published"]) == len(definition["columns"])
-            for run in row.get("ours", []):
-                assert run["model"] in (*definitions()["models"], "raw")
+            assert {run["model"] for run in row.get("ours", [])} <= models
 
 
 def test_your_own_models_replace_released_ones_and_seeds_are_averaged(tmp_path):
-    prepare(tmp_path, "data/egomcq.json", "data/stores/egovlp/store.json")
-    prepare(tmp_path, "models/hiero-egovlp-seed0", "models/hiero-egovlp-seed1")
+    prepare(tmp_path, *QUESTIONS, "models/hiero-egovlp-seed0", "models/hiero-egovlp-seed1")
     hiero = FakeHiero({"hiero-egovlp-seed0": 88.0, "hiero-egovlp-seed1": 92.0})
     row = perform(tmp_path, hiero, "mcq")["HiERO (EgoVLP)"]
     assert row["ours"] == {"inter": 90.0}
@@ -91,9 +83,7 @@ def test_your_own_models_replace_released_ones_and_seeds_are_averaged(tmp_path):
 
 def test_seeds_of_heads_are_scored_together(tmp_path):
     """`hiero head eval` averages them itself: one command for all."""
-    prepare(tmp_path, "data/goalstep/goalstep_grounding_val.json", "data/goalstep/goalstep_video_groups.tsv")
-    prepare(tmp_path, "data/ego4d/egovlp/x.pt")
-    prepare(tmp_path, "models/heads/steps-egovlp-seed0", "models/heads/steps-egovlp-seed1")
+    prepare(tmp_path, *GROUNDING, "models/heads/steps-egovlp-seed0", "models/heads/steps-egovlp-seed1")
     hiero = FakeHiero({"steps-egovlp": 15.0})
     assert perform(tmp_path, hiero, "grounding-supervised")["EgoVLP"]["ours"] == {"R1@.3": 15.0}
     (command,) = hiero.commands
@@ -104,10 +94,8 @@ def test_seeds_of_heads_are_scored_together(tmp_path):
 
 
 def test_networks_and_heads_are_trained_by_the_table_s_own_command(tmp_path):
-    prepare(tmp_path, "data/goalstep/goalstep_grounding_train.json", "data/goalstep/goalstep_grounding_val.json")
-    prepare(tmp_path, "data/goalstep/goalstep_video_groups.tsv", "data/ego4d/egovlp/x.pt", "data/egoclip.csv")
-    prepare(tmp_path, "data/egomcq.json", "data/stores/egovlp/store.json", "data/stores/omnivore/store.json")
-    prepare(tmp_path, "data/ego4d/omnivore/x.pt")
+    prepare(tmp_path, *GROUNDING, "data/goalstep/goalstep_grounding_train.json", "data/egoclip.csv")
+    prepare(tmp_path, *QUESTIONS, "data/stores/omnivore/store.json", "data/ego4d/omnivore/x.pt")
     hiero = FakeHiero()
     perform(tmp_path, hiero, "grounding-supervised", "text", num_seeds=2)
     heads = [command for command in hiero.commands if command[:3] == ["head", "train", "vslnet"]]
@@ -123,6 +111,7 @@ def test_networks_and_heads_are_trained_by_the_table_s_own_command(tmp_path):
     assert len(hiero.commands) == num_commands
 
 
+@pytest.mark.slow
 def test_parameters_are_those_of_the_networks_and_the_published_ones():
     transformers = pytest.importorskip("transformers")
     config = transformers.DistilBertConfig()
@@ -139,12 +128,6 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
-def test_annotations_are_counted():
-    annotations = FIXTURES / "protocols" / "egoprocel" / "annotations"
-    assert count_annotations(annotations, "Brownie") == {"videos": 4.0, "key-steps": 9.0}
-    assert count_annotations(annotations, "Salad") == {}
-
-
 def test_latex():
     table = Table("A & B", [Row("Δ = 4, 50 %", {"inter": 91.8, "intra": float("nan")})], ["a note"])
     text = as_latex(table)
@@ -153,35 +136,42 @@ def test_latex():
     assert text.endswith("% a note")
 
 
+def check(folder, capsys):
+    """What `hiero reproduce --check` says about folder/data: its files by path, and its tables."""
+    words = ["reproduce", str(folder / "data"), "--check", "--models", str(folder / "models"), "--seeds", "0"]
+    app([*words, "-o", str(folder / "out"), "--json"], result_action="return_value")
+    document = json.loads(capsys.readouterr().out)
+    assert not (folder / "out").exists()
+    return {Path(file["path"]): file for file in document["inputs"]}, document["tables"]
+
+
 def test_check_says_what_is_there_and_where_to_get_the_rest(tmp_path, capsys):
     data = tmp_path / "data"
     prepare(tmp_path, "data/egomcq.json", "data/stores/egovlp/store.json", "data/egoprocel")
     (data / "egoprocel" / "annotations").symlink_to(FIXTURES / "protocols" / "egoprocel" / "annotations")
     save_random_model(tmp_path / "models" / "hiero-egovlp")
-    words = ["reproduce", str(data), "--check", "--models", str(tmp_path / "models"), "--seeds", "0"]
-    app([*words, "-o", str(tmp_path / "out"), "--json"], result_action="return_value")
-    document = json.loads(capsys.readouterr().out)
-    inputs = {file["path"]: file for file in document["inputs"]}
-    assert inputs[str(data / "egomcq.json")]["present"]
-    assert not inputs[str(data / "data/ego4d/raw/features/egovlp")]["present"]
-    assert document["tables"]["mcq"] == {"ready": 1, "rows": 5}
-    assert 0 < document["tables"]["egoprocel-statistics"]["ready"] < 16
-    assert "hiero head train" in inputs[str(tmp_path / "models/heads/nlq-egovlp")]["source"]
+    inputs, tables = check(tmp_path, capsys)
+    assert inputs[data / "egomcq.json"]["present"]
+    assert not inputs[data / "data/ego4d/raw/features/egovlp"]["present"]
+    assert tables["mcq"] == {"ready": 1, "rows": 5}
+    assert 0 < tables["egoprocel-statistics"]["ready"] < 16
+    assert "hiero head train" in inputs[tmp_path / "models/heads/nlq-egovlp"]["source"]
     assert not any(f" {folder}/" in file["source"] for file in inputs.values() for folder in ("DATA", "MODELS"))
-    assert not (tmp_path / "out").exists()
 
 
-def test_an_official_file_of_goalstep_is_known_by_its_content(tmp_path):
-    (tmp_path / "data" / "goalstep").mkdir(parents=True)
+def test_an_official_file_of_goalstep_is_known_by_its_content(tmp_path, capsys):
+    folder = tmp_path / "data" / "goalstep"
+    folder.mkdir(parents=True)
     write_goalstep(tmp_path)
-    (tmp_path / "valid.json").rename(tmp_path / "data" / "goalstep" / "from_the_web.json")
-    (tmp_path / "data" / "goalstep" / "another.json").write_text('{"videos": []}')
-    assert found_in(tmp_path / "data") == {"from_the_web.json"}
+    (tmp_path / "valid.json").rename(folder / "from_the_web.json")
+    (folder / "another.json").write_text('{"videos": []}')
+    inputs, _ = check(tmp_path, capsys)
+    assert [path.name for path, file in inputs.items() if file["present"]] == ["from_the_web.json"]
 
 
 def test_a_run_that_fails_is_tried_once_and_the_other_rows_are_computed(tmp_path):
     """Several rows, also of other tables, may need it."""
-    prepare(tmp_path, "data/egomcq.json", "data/stores/egovlp/store.json", "models/egovlp-align", "models/egovlp-a2")
+    prepare(tmp_path, *QUESTIONS, "models/egovlp-align", "models/egovlp-a2")
     hiero = FakeHiero(reason="the disk is full")
     rows = perform(tmp_path, hiero, "context", "window", num_seeds=0)
     assert len(hiero.commands) == 5  # four contexts and a model

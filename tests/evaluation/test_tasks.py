@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hiero.config import ModelConfig
 from hiero.engine import load
 from hiero.evaluation.cases import EvalOptions, TextEmbeddings
 from hiero.evaluation.grounding import grounding_task
 from hiero.evaluation.own_videos import read_own_cases
 from hiero.evaluation.tasks import choice_task, localization_task, procedure_task
 from hiero.formats.annotations import read_annotations
-from hiero.model.hiero import HiERO
 from hiero.types import Clock
-from tests.evaluation.simulated import (
-    FEW_DRAWS,
-    STEPS,
-    TEXT_SIZE,
-    encode_as_own_vector,
-    replace_minilm,
-    scores_by_method,
-)
+from tests.evaluation.simulated import FEW_DRAWS, STEPS, TEXT_SIZE, save_random_model, scores_by_method
 
 
 def test_spans_in_seconds_are_nodes(cases):
@@ -32,10 +23,13 @@ def test_spans_in_seconds_are_nodes(cases):
     assert case.to_nodes((num + 5.0, num + 9.0)) == (num - 1, num)
 
 
-def test_grounding_finds_what_is_plainly_there(cases):
-    scores = scores_by_method(
-        grounding_task(cases, TextEmbeddings(cases[0].video.engine, STEPS), FEW_DRAWS).evaluate(cases)[0]
-    )
+@pytest.fixture
+def embeddings(cases):
+    return TextEmbeddings(cases[0].video.engine, STEPS)
+
+
+def test_grounding_finds_what_is_plainly_there(cases, embeddings):
+    scores = scores_by_method(grounding_task(cases, embeddings, FEW_DRAWS).evaluate(cases)[0])
     assert scores["HiERO, runs of threads"]["R1@.5"] == 100
     assert scores["HiERO, all queries in their order"]["R1@.5"] == 100
     assert scores["HiERO"]["R1@.3"] > 80
@@ -44,16 +38,14 @@ def test_grounding_finds_what_is_plainly_there(cases):
     assert "text of each second, no graph" not in scores
 
 
-def test_localization(cases):
-    embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
+def test_localization(cases, embeddings):
     scores = scores_by_method(localization_task(cases, STEPS, embeddings, FEW_DRAWS).evaluate(cases)[0])
     assert scores["HiERO, runs of threads"]["mAP@0.5"] == pytest.approx(100)
     assert scores["HiERO"]["mAP@0.3"] > 90
     assert scores["random"]["mean"] < 70
 
 
-def test_multiple_choice(cases):
-    embeddings = TextEmbeddings(cases[0].video.engine, STEPS)
+def test_multiple_choice(cases, embeddings):
     scores = scores_by_method(choice_task(cases, embeddings, FEW_DRAWS).evaluate(cases)[0])
     assert scores["HiERO"] == {"inter": 100, "intra": 100}
     assert scores["random"]["intra"] < 80
@@ -74,12 +66,9 @@ def test_procedure_learning(cases):
     assert len(procedure_task(cases, EvalOptions(baselines=False, num_draws=5)).evaluate(cases)[0].rows) == 2
 
 
-def test_a_shallow_model_has_its_deepest_level(data, tmp_path, monkeypatch):
-    replace_minilm(monkeypatch, encode_as_own_vector)
-    config = ModelConfig(
-        input_size=TEXT_SIZE, hidden_size=16, embedding_size=8, text_size=TEXT_SIZE, gate_size=8, depth=1, radius_s=2.5
-    )
-    HiERO(config).save_pretrained(tmp_path / "shallow")
+@pytest.mark.slow
+def test_a_shallow_model_has_its_deepest_level(data, tmp_path):
+    save_random_model(tmp_path / "shallow", input_size=TEXT_SIZE, depth=1, radius_s=2.5)
     engine = load(tmp_path / "shallow", device="cpu")
     cases, _, _ = read_own_cases(engine, data / "features", read_annotations(data / "steps.json"), Clock(1.0, 1.0))
     assert engine.deep_level == 0

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hiero.errors import InputError
 from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
@@ -18,66 +19,46 @@ from examples.figures import app, read_frames  # noqa: E402
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
-    return save_identity_model(tmp_path / "model", monkeypatch)
-
-
-@pytest.fixture
-def data(tmp_path):
+def data(tmp_path, monkeypatch):
+    """A folder with a model, and one's own videos."""
+    save_identity_model(tmp_path / "model", monkeypatch)
     return write_own_videos(tmp_path)
+
+
+def draw(data, kind, source, out, *options):
+    arguments = (kind, data / source, "--annotations", data / "steps.json", "--model", data / "model", *options)
+    app([*map(str, arguments), "-o", str(data / out)], result_action="return_value")
+    return data / out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["similarity", "timeline", "features"])
-def test_figures(model, data, kind):
-    arguments = [
-        kind,
-        str(data / "features" / "v0.npy"),
-        "--annotations",
-        str(data / "steps.json"),
-        "--model",
-        str(model),
-    ]
-    app([*arguments, "-o", str(data / "figure")], result_action="return_value")
-    text = (data / "figure.svg").read_text()
-    ElementTree.fromstring(text)
-    from PIL import Image
-
-    with Image.open(data / "figure.png") as picture:
+def test_figures_are_drawn_in_both_formats(data, kind):
+    figure = draw(data, kind, "features/v0.npy", "figure")
+    ElementTree.parse(figure.with_suffix(".svg"))
+    with Image.open(figure.with_suffix(".png")) as picture:
         grey = np.asarray(picture.convert("L"))
     assert grey.std() > 20  # something is drawn
-    with pytest.raises(InputError, match="no video v9"):
-        app([*arguments, "--video", "v9", "-o", str(data / "x.png")], result_action="return_value")
-
-
-def test_narrations_around_steps(model, data):
-    lines = [f"v0,{t},{STEPS[t % 6]} now" for t in range(5, 300, 9)]
-    (data / "narrations.csv").write_text("\n".join(["video,time_s,text", *lines]) + "\n")
-    arguments = [
-        "narrations",
-        str(data / "narrations.csv"),
-        "--annotations",
-        str(data / "steps.json"),
-        "--model",
-        str(model),
-    ]
-    app([*arguments, "--video", "v0", "-o", str(data / "n.svg")], result_action="return_value")
-    assert ElementTree.fromstring((data / "n.svg").read_text()).tag.endswith("svg")
-    with pytest.raises(InputError, match="v9: not in"):
-        app([*arguments, "--video", "v9", "-o", str(data / "n.svg")], result_action="return_value")
+    with pytest.raises(InputError, match="v9"):
+        draw(data, kind, "features/v0.npy", "x.png", "--video", "v9")
 
 
 @pytest.mark.slow
-def test_three_columns_labels_and_frames(model, data):
-    arguments = [str(data / "features" / "v0.npy"), "--annotations", str(data / "steps.json"), "--model", str(model)]
-    other = f"Another={data / 'features' / 'v0.npy'}"
-    app(["similarity", *arguments, "--also", other, "-o", str(data / "s.svg")], result_action="return_value")
+def test_narrations_around_steps(data):
+    lines = [f"v0,{t},{STEPS[t % 6]} now" for t in range(5, 300, 9)]
+    (data / "narrations.csv").write_text("\n".join(["video,time_s,text", *lines]) + "\n")
+    figure = draw(data, "narrations", "narrations.csv", "n.svg", "--video", "v0")
+    assert ElementTree.parse(figure).getroot().tag.endswith("svg")
+    with pytest.raises(InputError, match="v9"):
+        draw(data, "narrations", "narrations.csv", "n.svg", "--video", "v9")
+
+
+@pytest.mark.slow
+def test_three_columns_labels_and_frames(data):
+    draw(data, "similarity", "features/v0.npy", "s.svg", "--also", f"Another={data / 'features' / 'v0.npy'}")
     film = write_video(data / "v0.mp4", list(range(0, 240, 4)), fps=1)
-    app(
-        ["timeline", *arguments, "--labels", "--frames", str(film), "-o", str(data / "t.svg")],
-        result_action="return_value",
-    )
-    assert "<image" in (data / "t.svg").read_text()
+    figure = draw(data, "timeline", "features/v0.npy", "t.svg", "--labels", "--frames", film)
+    assert "<image" in figure.read_text()
     frames = read_frames(film, [1.5, 30.2, 1000.0])
     assert [time_s for time_s, _ in frames] == [1.5, 30.2]
     assert frames[1][1].mean() == pytest.approx(120, abs=6)

@@ -148,7 +148,7 @@ def test_csv_and_parquet(steps, write):
     rows = list(csv.DictReader(io.StringIO(write("csv").read_bytes().decode(), newline="")))
     assert [row["id"] for row in rows] == ["0.0", "0.1", "1.0", "1.1", "1.2"]
     assert rows[3]["label"] == NASTY.replace("\x07\x1b", "")
-    assert rows[4]["score"] == ""
+    assert rows[4]["probability"] == ""
     assert float(rows[3]["end_s"]) == 47.04
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(write("parquet")).to_pylist()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from hiero.evaluation.heads.head import HeadConfig, TrainedHead, load_trained_he
 from hiero.evaluation.heads.layers import mean_pool
 from hiero.evaluation.heads.scoring import evaluate_probe, score_heads
 from hiero.evaluation.heads.token_embeddings import TokenEmbeddings
-from hiero.evaluation.heads.training import HeadTraining, random_crop, span_positions, train_head
+from hiero.evaluation.heads.training import random_crop, span_positions, train_head
 from hiero.evaluation.heads.vslnet import VSLNet, VSLNetConfig
 from hiero.evaluation.results import Report
 from hiero.storage.files import save_tensors
@@ -28,7 +28,6 @@ from tests.evaluation.simulated import goalstep_segment
 from tests.optional import skip_without
 
 skip_without("lightning_fabric", "needs lightning-fabric: pip install 'hiero-video[train]'")
-SHARED = Path(__file__).parents[4] / "shared" / "annotations"
 SECONDS = Clock(1.0, 1.0)
 STEPS = ["boil water", "grind beans", "pour milk", "wash the pot"]
 
@@ -91,8 +90,8 @@ def clips_of(data, **options):
 @pytest.mark.parametrize(("kind", "scores"), [("vslnet", {"R1@.5": 90, "mIoU": 70}), ("actionformer", {"mAP@0.5": 90})])
 def test_a_head_learns_a_tiny_set_by_heart(data, tmp_path, kind, scores):
     clips = clips_of(data)
-    train_head(kind, clips, tmp_path / "out", settings=SETTINGS[kind], options=ON_CPU)
-    (row,) = score_heads([load_trained_head(tmp_path / "out")], clips, "x", num_draws=10).rows
+    train_head(kind, clips, tmp_path / "out", validation=clips, settings=SETTINGS[kind], options=ON_CPU)
+    (row,) = score_heads([load_trained_head(tmp_path / "out" / "best")], clips, "x", num_draws=10).rows
     assert all(row.scores[name] > least for name, least in scores.items())
 
 
@@ -104,42 +103,29 @@ def test_the_probe_tells_steps_apart(data):
         evaluate_probe(train, test, "x")
 
 
+class StoppingDisplay(SilentDisplay):
+    """Asks for a stop at the first report, which comes after ten steps or an epoch."""
+
+    def report(self, report):
+        signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vslnet", "actionformer"])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(data, tmp_path, kind):
-    settings = [*SETTINGS[kind], "epochs=4"]
+    settings = [*SETTINGS[kind], "epochs=2", "batch_size=2"]  # 24 queries of 6 videos
 
-    def run(out, resume=False, stop_at=None):
-        train_step = HeadTraining._train_step
-
-        def train_step_and_stop(self, batches):
-            losses = train_step(self, batches)
-            self.stop = stop_at is not None and self.step_number + 1 == stop_at
-            return losses
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(HeadTraining, "_train_step", train_step_and_stop)
-            train_head(kind, clips_of(data), out, settings=settings, options=replace(ON_CPU, resume=resume))
+    def run(out, **options):
+        train_head(kind, clips_of(data), out, settings=settings, options=replace(ON_CPU, **options))
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "parts", stop_at=3)
+        run(tmp_path / "parts", display=StoppingDisplay())
     run(tmp_path / "parts", resume=True)
     a, b = (load_trained_head(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
     with pytest.raises(InputError, match="already contains a run"):
         run(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_validation_keeps_the_best(data, tmp_path):
-    clips, display, lines = clips_of(data), SilentDisplay(), []
-    display.log = lines.append
-    settings, options = [*SETTINGS["vslnet"], "epochs=3"], replace(ON_CPU, display=display)
-    training = train_head("vslnet", clips, tmp_path / "out", validation=clips, settings=settings, options=options)
-    assert len(training.scores) == 3
-    assert f"Next: hiero head eval {tmp_path / 'out' / 'best'} " in lines[-1]
-    assert (tmp_path / "out" / "best" / "model.safetensors").is_file()
 
 
 def run(arguments):
@@ -164,12 +150,12 @@ def test_the_commands(data, tmp_path):
     run(["train", "actionformer", *inputs, *settings, "--device", "cpu", "-o", tmp_path / "head", *only])
     without_clock = inputs[:-2]  # a head knows its clock
     run(["eval", tmp_path / "head", tmp_path / "head", *without_clock, "--device", "cpu", "-o", tmp_path / "r.json"])
-    with pytest.raises(InputError, match="trained on a row every 1 s"):
+    with pytest.raises(InputError, match="1 s"):
         run(["eval", tmp_path / "head", *without_clock, "--hz", "2", "--device", "cpu"])
     notes = Report.load(tmp_path / "r.json").tables[0].notes
     assert "mean of 2 seeds" in notes[0]
-    assert notes[1] == "Some of these heads have the same seed."
-    assert notes[2].startswith("3 of the 6 clips were used for training")
+    assert "same seed" in notes[1]
+    assert "3 of the 6 clips" in notes[2]
     run(["probe", *inputs, "--train-only", data / "some.txt", "-o", tmp_path / "p.json"])
     report = Report.load(tmp_path / "p.json")
     assert report.tables[0].rows[0].scores["top-1"] == 100
@@ -244,14 +230,12 @@ def test_the_texts_of_goalstep_do_not_depend_on_the_name_of_the_file(tmp_path, q
     assert [step.text for step in clips.clips[0].truth] == [text]
 
 
-def test_every_reading_gives_the_same_numbers(tmp_path):
-    (tmp_path / "f").mkdir()
-    np.save(tmp_path / "f" / "v.npy", np.array([[0.1, 1e5], [0.3, 2.0]], dtype=np.float32))
-    (tmp_path / "a.json").write_text(json.dumps({"v": {"steps": [{"start_s": 0, "end_s": 1, "text": "x"}]}}))
-    clips = read_clips(tmp_path / "f", tmp_path / "a.json", SECONDS)
-    first = clips.features(0)
-    np.testing.assert_array_equal(first, clips.features(0))
-    assert first[0, 1] == 1e5  # beyond what half precision holds
+def test_every_reading_gives_the_same_numbers(data):
+    rows = np.full((90, 12), 1e5, dtype=np.float32)  # beyond what half precision holds
+    np.save(data / "features" / "v0.npy", rows)
+    clips = clips_of(data, only=["v0"])
+    np.testing.assert_array_equal(clips.features(0), rows)
+    np.testing.assert_array_equal(clips.features(0), rows)
 
 
 def test_problems_with_names_and_lengths_are_reported(data):
@@ -277,24 +261,3 @@ def test_token_vectors_are_cached(tmp_path):
     vectors, mask = first.batch(["stir", "boil the water"])
     assert mask.sum(1).tolist() == [1, 3]
     assert vectors.shape == (2, 3, 384)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs shared/annotations")
-def test_the_official_layouts(tmp_path):
-    content = json.loads((SHARED / "nlq_sample.json").read_text())
-    video = content["videos"][0]
-    (tmp_path / "features").mkdir()
-    np.save(tmp_path / "features" / f"{video['video_uid']}.npy", np.zeros((3000, 4), dtype=np.float32))
-    clips = read_clips(tmp_path / "features", SHARED / "nlq_sample.json", Clock(30.0, 16.0))
-    assert [clip.name for clip in clips.clips] == [clip["clip_uid"] for clip in video["clips"]]
-    assert len(clips.missing) >= 40
-    query = video["clips"][0]["annotations"][0]["language_queries"][0]
-    assert clips.clips[0].truth[0].text == query["query"]
-    assert clips.clips[0].truth[0].start_s == query["video_start_sec"]
-    assert clips.first_s(0) <= video["clips"][0]["video_start_sec"] + 1
-    goalstep = json.loads((SHARED / "goalstep_valid.json").read_text())["videos"][0]
-    np.save(tmp_path / "features" / f"{goalstep['video_uid']}.npy", np.zeros((12000, 4), dtype=np.float32))
-    for queries, key in ((False, "step_category"), (True, "step_description")):
-        steps = read_clips(tmp_path / "features", SHARED / "goalstep_valid.json", Clock(30.0, 16.0), queries=queries)
-        assert steps.clips[0].truth[0].text == goalstep["segments"][0][key]
