@@ -154,7 +154,7 @@ def test_csv_and_parquet(steps, write):
     table = parquet.read_table(write("parquet")).to_pylist()
     assert [row["id"] for row in table] == [row["id"] for row in rows]
     assert table[3]["label"] == NASTY.replace("\x07\x1b", "")
-    assert table[4]["score"] is None
+    assert table[4]["probability"] is None
     assert table[0]["parent"] is None
 
 
