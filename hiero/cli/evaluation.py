@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 
 import hiero
 from hiero.cli.console import echo, log, plain_table, print_json, progress_bar, results_console
-from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
+from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, open_engine, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
@@ -185,7 +185,7 @@ def egomcq(
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = hiero.load(model, device=device)
+    engine = open_engine(model, device=device)
     is_raw = engine.folder is None
     if is_raw and context is not None:
         raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
@@ -256,7 +256,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     without_rate = [name for name, lack in lacking.items() if lack == NO_RATE]
     if without_rate:
         log(f"{format_count(len(without_rate), 'video')} without a frame rate left out: {', '.join(without_rate)}")
-    engine = hiero.load(options.model, device=options.device)
+    engine = open_engine(options.model, device=options.device)
     for warning in (warnings := check_lengths(engine, videos, options.stride)):
         log(warning)
     with progress_bar("videos", len(videos)) as advance:
@@ -293,7 +293,7 @@ class GoalStepOptions:
 
     def load_engine(self, protocol: Protocol | None = None) -> hiero.Engine:
         """The model, configured for a protocol."""
-        engine = hiero.load(self.model, device=self.device)
+        engine = open_engine(self.model, device=self.device)
         if engine.folder is None and not engine.has_text:
             raise InputError("Goal-Step needs a text encoder; give --model FOLDER or --model egovlp")
         return engine if protocol is None else protocol.configure(engine)

@@ -53,6 +53,8 @@ class ReleasedFiles:
         if kind == "RUNS":
             return []
         known, place, _ = _release_entry(name)
+        if known.startswith("checkpoints/") and (folder := weights.find(Path(name).stem.replace("_", "-"))):
+            return [folder / Path(name).name]
         return [*([self.data / place / Path(name).relative_to(known)] if known else []), self.data / name]
 
     def given(self, target: str) -> Path | None:
