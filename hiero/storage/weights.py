@@ -136,34 +136,40 @@ def get(name: str, progress: ProgressCallback | None = None, *, source: Path | N
 
 def recorded_hashes(name: str) -> dict[str, str]:
     """The SHA-256 of each file of weights without a published hash, as it was when they were used first."""
-    return dict(_read_record(name).get("sha256", {}))
+    record, folder = _read_record(name), find(name) or home() / "weights" / name
+    paths = {file: str(folder / file) for file in look_up(name).files}
+    return {file: record[path]["sha256"] for file, path in paths.items() if path in record}
 
 
 def _record_file(name: str) -> Path:
     return home() / "hashes" / f"{name}.json"
 
 
-def _read_record(name: str) -> dict[str, Any]:
+def _read_record(name: str) -> dict[str, dict[str, Any]]:
+    """What was recorded by path: hash, size and time of the last change."""
     path = _record_file(name)
     return dict(read_json(path)) if path.is_file() else {}
 
 
 def _compare_with_record(weights: Weights, folder: Path) -> None:
-    """Record the hashes of weights on first use; later, refuse other files."""
+    """Record the hashes of weights on first use; later, refuse other files in the same place."""
     record = _read_record(weights.name)
-    stats = {file: (folder / file).stat() for file in weights.files}
-    state = {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
-    if record.get("state") == state:
-        return
-    hashes = {file: _digest(folder / file) for file in weights.files}
-    for file, expected in record.get("sha256", {}).items():
-        if hashes.get(file) != expected:
+    changed = {}
+    for path in (folder / file for file in weights.files):
+        stat, known = path.stat(), record.get(str(path), {})
+        state = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        if state.items() <= known.items():
+            continue
+        digest = _digest(path)
+        if known and digest != known["sha256"]:
             raise InputError(
-                f"{folder / file}: not the file that was used first (sha256 {expected}); put that file back, or accept "
+                f"{path}: not the file that was used first (sha256 {known['sha256']}); put that file back, or accept "
                 f"the new one: hiero models get {weights.name} --source {folder}"
             )
-    with suppress(InputError, OSError):  # a home that is full or read-only keeps no records
-        write_text(_record_file(weights.name), json.dumps({"sha256": hashes, "state": state}))
+        changed[str(path)] = {"sha256": digest, **state}
+    if changed:
+        with suppress(InputError, OSError):  # a home that is full or read-only keeps no records
+            write_text(_record_file(weights.name), json.dumps({**record, **changed}))
 
 
 def look_up(name: str) -> Weights:
