@@ -174,7 +174,8 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Segments added on each side of a clip (Δ) for a model. Defaults to 4.
+        Segments added on each side of a clip (Δ). Defaults to 4 for a model. Raw features are averaged over the
+        clip and its context, which is 0 by default.
     batch_size
         Clips per forward pass.
     """
@@ -187,12 +188,11 @@ def egomcq(
     parsed = read_questions(questions)
     engine = open_engine(model, device=device)
     is_raw = engine.folder is None
-    if is_raw and context is not None:
-        raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
-    context = DEFAULT_CONTEXT if context is None and not is_raw else context
+    if context is None:
+        context = 0 if is_raw else DEFAULT_CONTEXT
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
-            engine, FeatureStore(store), parsed, context or 0, batch_size, lambda num_clips: advance("", num_clips)
+            engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
     summary = {"raw" if is_raw else "HiERO": table.rows[0].scores}
     report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
@@ -384,13 +384,15 @@ def goalstep_localization(
     from hiero.evaluation.cases import EvalOptions
     from hiero.evaluation.goalstep import read_steps
     from hiero.evaluation.grounding import name_raw_rows
+    from hiero.evaluation.protocols import CORRECTED
     from hiero.evaluation.results import Report
     from hiero.evaluation.tasks import localization_task
 
     annotated, engine = read_steps(annotations), options.load_engine()
     labels, embeddings = _read_taxonomy(engine, annotated, taxonomy)
     cases, missing = options.read_cases(engine, annotated)
-    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
+    # With a protocol, the paper's methods average the same nodes as in step grounding.
+    eval_options = EvalOptions(num_threads, MIN_RUN_NODES, options.baselines, protocol=CORRECTED)
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
     if engine.folder is None:
         name_raw_rows(table)

@@ -44,11 +44,14 @@ class Method:
 
 
 THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the method of the paper
-GROUNDING_METHODS = (
-    Method("HiERO", "spans", "all"),
+RUN_METHODS = (  # the same with the other clusterings of its appendix
     THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
     Method("HiERO, K-Means (L2)", "k-means", "model", "projected"),
+)
+GROUNDING_METHODS = (
+    Method("HiERO", "spans", "all"),
+    *RUN_METHODS,
     Method("HiERO, TW-FINCH", "tw-finch", "model"),
     Method("raw, spectral", "spectral", "class names", "features"),
     Method("raw, K-Means (L2)", "k-means", "class names", "features"),
@@ -89,8 +92,8 @@ def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: E
 def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> GroundedCase:
     answers: GroundedCase = []
     for method, similarity in compare_texts(case, chosen_methods(options), case.texts, embeddings, options):
-        if method is THREAD_RUNS and options.protocol is not None:
-            answers.append(ground_by_runs(case, embeddings, options).spans_s)
+        if method in RUN_METHODS and options.protocol is not None:
+            answers.append(ground_by_runs(case, embeddings, options, method.candidates).spans_s)
         elif similarity is None:
             answers.append(None)
         else:
@@ -106,26 +109,39 @@ class RunAnswers(NamedTuple):
     spans_s: list[np.ndarray]
 
 
-def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> RunAnswers:
-    """Rank runs of threads by the cosine of the text with the mean of their features, as in the paper."""
-    nodes = case.projected
-    runs = thread_runs(nodes, options.num_threads, min_nodes=options.min_nodes, random_state=options.random_state)
-    if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
-        runs[-1] -= 1
-    means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
-    scores = embeddings(case.texts)[1] @ unit_vectors(means).T
+def ground_by_runs(
+    case: Case, embeddings: TextEmbeddings, options: EvalOptions, clustering: str = "spectral"
+) -> RunAnswers:
+    """Rank runs of threads for each text of a case."""
+    runs, scores = score_runs(case, case.texts, embeddings, options, clustering)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :NUM_SPANS]
     return RunAnswers(runs, scores, [case.to_seconds(runs[best]) for best in order])
 
 
+def score_runs(
+    case: Case, texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions, clustering: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Runs of threads (R, 2), and the cosine of each text with the mean of their features, (Q, R), as in the paper."""
+    nodes, settings = case.projected, {"min_nodes": options.min_nodes, "random_state": options.random_state}
+    runs = thread_runs(nodes, options.num_threads, kappa=KAPPA, clustering=clustering, **settings)
+    if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
+        runs[-1] -= 1
+    means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
+    return runs, embeddings(texts)[1] @ unit_vectors(means).T
+
+
 def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> Table:
-    """The method of the paper alone, with all columns of the released script."""
+    """The methods of the paper alone, with all columns of the released script."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
-    predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
     names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
-    hits = query_hits(predicted, truth, RELEASE_THRESHOLDS, RELEASE_RANKS).reshape(len(truth), -1)
-    scores = weighted_means(np.column_stack([hits, first_iou(predicted, truth)]), owner, [*names, "mIoU"])
-    return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, len(cases), options.num_draws)])
+    rows = []
+    for method in RUN_METHODS if options.baselines else RUN_METHODS[:1]:
+        answers = (ground_by_runs(case, embeddings, options, method.candidates) for case in cases)
+        predicted = [spans for answer in answers for spans in answer.spans_s]
+        hits = query_hits(predicted, truth, RELEASE_THRESHOLDS, RELEASE_RANKS).reshape(len(truth), -1)
+        scores = weighted_means(np.column_stack([hits, first_iou(predicted, truth)]), owner, [*names, "mIoU"])
+        rows.append(bootstrap_row(method.name, scores, len(cases), options.num_draws))
+    return Table(STEP_GROUNDING, rows)
 
 
 def summarise_grounding(table: Table) -> dict[str, Scores]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -172,7 +173,7 @@ def hand(arguments):
 def test_a_second_run_computes_only_what_depends_on_changed_files(release, reproduced, commands, tmp_path, capsys):
     assert run(release, "-o", reproduced) == 0
     assert commands == []
-    assert "28 jobs, 28 finished before" in capsys.readouterr().err
+    assert re.search(r"(\d+) jobs, \1 finished before", capsys.readouterr().err)
     questions = release / EGO4D / "annotations" / "egomcq.json"
     content = questions.read_text()
     changed = json.loads(content)
