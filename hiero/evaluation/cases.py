@@ -83,6 +83,11 @@ class Case:
         """Unnormalised level-0 nodes in the space shared with text, (T, E)."""
         return self._outputs["projected0"]
 
+    @property
+    def deep_projected(self) -> np.ndarray:
+        """Unnormalised nodes of that level in the space shared with text, (T / 2^level, E)."""
+        return self._outputs[f"projected{self.video.engine.deep_level}"]
+
     @cached_property
     def deep_nodes(self) -> np.ndarray:
         """Features of the level on which the paper finds procedures, repeated for each segment, (T, D)."""
@@ -102,7 +107,8 @@ class Case:
 
         features = torch.from_numpy(self.features.astype(np.float32))
         outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
-        return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
+        names = {"projected0", f"level{engine.deep_level}", f"projected{engine.deep_level}"}
+        return {name: outputs[name].float().numpy() for name in names}
 
     def cluster(self, source: str, num: int, algorithm: str, kappa: float, random_state: int) -> np.ndarray:
         """Cluster the vectors of all nodes. The rounds of TW-FINCH do not depend on `num` and are computed once."""

@@ -17,6 +17,7 @@ import numpy as np
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method, case_owners
 from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
+from hiero.evaluation.stepg import ground_all_in_order
 from hiero.steps.clustering import equal_parts
 from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
 from hiero.steps.recipes import align_in_order, log_lift
@@ -62,6 +63,8 @@ GROUNDING_METHODS = (
     Method("random", "random", "none"),
 )
 
+IN_ORDER = ("HiERO, all queries in their order", "HiERO-StepG, all queries in their order")
+
 
 def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
     """All methods, or only the first two without baselines."""
@@ -69,21 +72,22 @@ def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
 
 
 GroundedCase = list[list[np.ndarray] | None]
-"""The best spans of each text in seconds: by each method, None without evidence, and last in their order."""
+"""The best spans of each text in seconds: by each method, None without evidence, and last both in their order."""
 
 
 def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> CaseTask[GroundedCase]:
     """Recall of the best span and of the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
-    names = [*(method.name for method in chosen_methods(options)), "HiERO, all queries in their order"]
+    names = [*(method.name for method in chosen_methods(options)), *IN_ORDER]
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
         for name, answers in by_method(names, grounded):
             hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
             rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
-        rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
-        note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
+        rows = [row.select("R1") if row.method == IN_ORDER[0] else row for row in rows]  # it has one span for each text
+        note = "In their order: all texts of a video are placed together, sorted by time. HiERO-StepG also gives spans "
+        note += "beside that of the order."
         return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
 
     return CaseTask(partial(_ground_case, embeddings=embeddings, options=options), tabulate)
@@ -98,7 +102,8 @@ def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -
             answers.append(None)
         else:
             answers.append([case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)])
-    return [*answers, ground_in_order(case, embeddings, options)]
+    in_order = ground_in_order(case, embeddings, options)
+    return [*answers, in_order, ground_all_in_order(case, embeddings, options.random_state)]
 
 
 class RunAnswers(NamedTuple):
