@@ -36,11 +36,13 @@ from hiero.cli.console import log
 from hiero.cli.inputs import path_exists
 from hiero.cli.options import OPTIONS
 from hiero.errors import BusyError, InputError, hide_credentials
+from hiero.plugins import add_plugin_file
 from hiero.storage.cache import cache_limit
 
 app = App(
     name="hiero",
-    help="Turn hours of first-person video into a searchable hierarchy of steps.",
+    help="Turn hours of first-person video into a searchable hierarchy of steps.\n\n"
+    "Every command takes `--plugin FILE.py`, a Python file that registers plug-ins.",
     version=hiero.__version__,
     help_format="markdown",
     group_parameters=OPTIONS,
@@ -114,9 +116,10 @@ def main() -> None:
             os.environ.pop(name, None)
     try:
         _check_text(sys.argv[1:])
-        _check_moved(sys.argv[1:])
+        arguments = _load_plugins(sys.argv[1:])
+        _check_moved(arguments)
         cache_limit()  # a mistake in the environment shows before videos are read
-        app(sys.argv[1:])
+        app(arguments)
     except InputError as error:
         log(f"hiero: {error}")
         sys.exit(1 if isinstance(error, BusyError) else 2)
@@ -132,6 +135,18 @@ def main() -> None:
         name = error.filename or ", ".join(filter(path_exists, sys.argv[1:])) or "a file"
         log(f"hiero: {name}: {error.strerror or error}; no partly written file remains")
         sys.exit(1)
+
+
+def _load_plugins(arguments: list[str]) -> list[str]:
+    """Load the files of `--plugin`, which every command takes; returns the other arguments."""
+    others, given = [], iter(arguments)
+    for argument in given:
+        name, equals, path = argument.partition("=")
+        if name == "--plugin":
+            add_plugin_file(path if equals else next(given, ""))
+        else:
+            others.append(argument)
+    return others
 
 
 def _check_moved(arguments: list[str]) -> None:

@@ -13,7 +13,17 @@ from cyclopts import App, Group, Parameter
 
 import hiero
 from hiero.cli.console import echo, log, plain_table, print_json, progress_bar, results_console
-from hiero.cli.options import OPTIONS, Device, FeatureRate, Json, check_at_least, open_engine, parse_hz, parse_names
+from hiero.cli.options import (
+    OPTIONS,
+    Device,
+    FeatureRate,
+    Flag,
+    Json,
+    check_at_least,
+    open_engine,
+    parse_hz,
+    parse_names,
+)
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
@@ -108,6 +118,8 @@ class OwnOptions:
     baselines: Baselines = True
     only: Path | None = None
     """Text file with the names of the videos to score, one per line. Defaults to all."""
+    held_out: Flag = False
+    """Score only videos that the model was not trained on."""
     device: Device = "auto"
     seed: int = 0
     """Random seed of the baselines and of the wrong answers."""
@@ -143,6 +155,7 @@ def own(
         num_clusters=options.k,
         options=cases.EvalOptions(options.num_threads, baselines=options.baselines, random_state=options.seed),
         only=options.only,
+        held_out=options.held_out,
         device=options.device,
         num_processes=num_usable_cores(),
     )

@@ -27,8 +27,10 @@ from hiero.evaluation.results import Table
 from hiero.features.files import read_feature_array
 from hiero.formats.annotations import AnnotatedVideo
 from hiero.model.model_folder import SHIPPED, open_model_folder
+from hiero.networks.registry import find_backbone
 from hiero.steps.clustering import cluster, natural_partitions, tw_finch
 from hiero.steps.similarity import Evidence, NodeEvidence
+from hiero.storage.weights import RELEASED
 from hiero.types import AnnotatedStep, Clock
 
 MAX_WORKERS = 8
@@ -152,6 +154,7 @@ def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
     if engine.folder is not None and features.shape[1] != (expected := engine.folder.config.input_size):
         width = features.shape[1]
         fitting = [name for name in SHIPPED if open_model_folder(name).config.input_size == width]
+        fitting += [name for name, entry in RELEASED.items() if find_backbone(entry.backbone).width == width]
         choice = " or ".join([*fitting, "raw", f"a model that was trained on {width}-d features"])
         raise InputError(f"{path}: features are {width} wide, but {engine.name} takes {expected}; use --model {choice}")
     return features
