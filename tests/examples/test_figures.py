@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -65,6 +66,26 @@ def test_narrations_around_steps(model, data):
     assert ElementTree.fromstring((data / "n.svg").read_text()).tag.endswith("svg")
     with pytest.raises(InputError, match="v9: not in"):
         app([*arguments, "--video", "v9", "-o", str(data / "n.svg")], result_action="return_value")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["goalstep_val.json", "v0.csv"])
+def test_official_annotations_are_drawn(model, data, layout):
+    spans = [(20.0 * i, 20.0 * (i + 1)) for i in range(4)]
+    if layout == "v0.csv":  # of EgoProceL
+        (data / layout).write_text(
+            "".join(f"{start_s},{end_s},{i} do it\n" for i, (start_s, end_s) in enumerate(spans))
+        )
+    else:
+        segments = [
+            {"start_time": start_s, "end_time": end_s, "step_category": "Cook: stir", "step_description": "stir"}
+            for start_s, end_s in spans
+        ]
+        video = {"video_uid": "v0", "start_time": 0.0, "end_time": 240.0, "segments": segments}
+        (data / layout).write_text(json.dumps({"videos": [video]}))
+    arguments = ["similarity", str(data / "features" / "v0.npy"), "--annotations", str(data / layout)]
+    app([*arguments, "--model", str(model), "-o", str(data / "figure.svg")], result_action="return_value")
+    assert ElementTree.fromstring((data / "figure.svg").read_text()).tag.endswith("svg")
 
 
 @pytest.mark.slow
