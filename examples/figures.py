@@ -5,9 +5,9 @@
     python -m examples.figures features features/tea.npy --annotations steps.json -o tea.png
     python -m examples.figures narrations narrations.csv --annotations steps.json --video tea -o tea.png
 
-`annotations` is a JSON file with timed steps, in the format of `hiero eval own`, or an official file: goalstep_train.json
-or goalstep_val.json of Goal-Step, or the csv file of a video of EgoProceL; narrations may be egoclip.csv. Steps differ in numbers
-and hatching as well as in colour, so that they can be told apart in grey.
+`annotations` is a JSON file with timed steps, in the format of `hiero eval own`, or an official file:
+goalstep_train.json or goalstep_val.json of Goal-Step, or the csv file of a video of EgoProceL. Narrations may be
+egoclip.csv. Steps differ in numbers and hatching as well as in colour, so that they can be told apart in grey.
 """
 
 from __future__ import annotations

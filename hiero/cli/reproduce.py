@@ -92,7 +92,7 @@ def reproduce(
     Parameters
     ----------
     data
-        Folder with the released files, laid out as in the authors' repository or as in docs/benchmarks.md.
+        Folder with the released files, laid out as in the authors' repository or as in docs/reproduction.md.
     tables
         Compute only these tables. Defaults to all that need no models except released ones and heads.
     out

@@ -48,7 +48,7 @@ class ReleasedFiles:
     digests: dict[str, str] = field(default_factory=dict)
 
     def _places(self, target: str) -> list[Path]:
-        """Where a given file may be: DATA is laid out as the authors' repository, or as in docs/benchmarks.md."""
+        """Where a given file may be: DATA is laid out as the authors' repository, or as in docs/reproduction.md."""
         kind, _, name = target.partition("/")
         if kind == "MODELS":
             return [self.own_models / name] if self.own_models else []
