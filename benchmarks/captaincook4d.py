@@ -1,5 +1,6 @@
 """How well does a trained HiERO find and cut the steps of 58 hours of first-person cooking (CaptainCook4D)?
 
+    python -m benchmarks.captaincook4d all WORK --source DATA    everything below, from the published files
     python -m benchmarks.captaincook4d prepare WORK [--source DATA]      stores, narrations, splits, text vectors
     python -m benchmarks.captaincook4d train WORK [--jobs 12] [--seeds 3] [--device cuda] [--part dev|test]
     python -m benchmarks.captaincook4d table WORK                        the scores of these models
@@ -120,6 +121,20 @@ def _mean_rows(reports: list[Report], title: str) -> dict[str, Row]:
         for row in next(table for table in report.tables if table.title == title).rows:
             rows.setdefault(row.method, []).append(row)
     return {method: mean_row(method, seeds) for method, seeds in rows.items()}
+
+
+def run_all(work: Path, args: argparse.Namespace) -> None:
+    """Prepare, train and score: from the published files to the table of the README."""
+    prepare(work, find_source(work, args.source))
+    train_all(work, args)
+    models = work / "models"
+    models.mkdir(exist_ok=True)
+    for model in (work / "runs" / "test").glob("*/HiERO/*/model"):
+        link = models / f"{model.parts[-4]}-{model.parts[-2]}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(model.resolve())
+    export(work, find_source(work, None), args.kinds, args.part)
+    own(work, models, args.kinds, args.device)
 
 
 # One run
@@ -248,7 +263,7 @@ def table(work: Path, part: str) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "export", "own", "opel", "train", "one", "table"])
+    parser.add_argument("what", choices=["all", "prepare", "export", "own", "opel", "train", "one", "table"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--source", type=Path, help="by default the one that was prepared")
     parser.add_argument("--kinds", nargs="+", default=["k400", "omnivore", "omnivore-b"], choices=list(KINDS))
@@ -264,7 +279,9 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.what == "own" and args.models is None:
         parser.error("own needs --models")
-    if args.what == "prepare":
+    if args.what == "all":
+        run_all(args.work, args)
+    elif args.what == "prepare":
         prepare(args.work, find_source(args.work, args.source))
     elif args.what == "export":
         export(args.work, find_source(args.work, args.source), args.kinds, args.part)

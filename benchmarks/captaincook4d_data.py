@@ -1,7 +1,12 @@
 """CaptainCook4D for benchmarks: features, annotations, splits, and the files that `hiero train` and
 `hiero eval own` take.
 
-The source folder has one row per second of each recording:
+`--source` is a folder with the files as they are published, anywhere inside it:
+
+- `complete_step_annotations.json` of https://github.com/CaptainCook4D/annotations
+- `slowfast/RECORDING_360p.mp4_1s_1s.npz` (T, 400) and `omnivore/…` (T, 1024), the features of the dataset's page
+
+`convert` writes them in a compact form, which is accepted too. It has one row per second of each recording:
 
 - `kinetics400_logits.safetensors`: `logits/RECORDING` (T, 400) int8 and `scale` (400,). The logits
   are int8 · scale, with the classes of Kinetics-400 in alphabetical order.
@@ -29,6 +34,8 @@ from hiero.storage.checkpoints import INT8_MAX
 from hiero.storage.files import load_tensors, save_tensors
 
 DEFAULT_SOURCE = Path("../shared/captaincook4d")
+PUBLISHED_STEPS = "complete_step_annotations.json"
+NUM_COMPONENTS = 384  # of Omnivore's features, which keep 95 % of the variance
 SOURCE_FILE = "source.txt"  # in WORK: the folder that `prepare` read
 CLOCK = Clock(1.0, 1.0)
 KINDS = {"k400": "Kinetics-400 logits", "omnivore": "Omnivore, 180 components", "omnivore-b": "Omnivore-B, 1024-d"}
@@ -47,12 +54,63 @@ def share(text: str) -> float:
 
 
 def find_source(work: Path, source: Path | None) -> Path:
-    """The folder of the recordings: as given, as `prepare` was given it, or the default."""
+    """The folder of the recordings: as given, as `prepare` was given it, or the default.
+
+    Published files are converted into WORK.
+    """
     noted = work / SOURCE_FILE
     source = source or (Path(noted.read_text()) if noted.is_file() else DEFAULT_SOURCE)
+    published = next(source.rglob(PUBLISHED_STEPS), None)
+    if published is not None:
+        if not (work / "source" / "annotations.json").is_file():
+            convert(source, published, work / "source")
+        return work / "source"
     if not (source / "annotations.json").is_file():
-        raise SystemExit(f"{source}: holds no annotations.json; name the folder of CaptainCook4D: --source DATA")
+        raise SystemExit(f"{source}: holds no {PUBLISHED_STEPS}; name the folder of CaptainCook4D: --source DATA")
     return source
+
+
+def convert(release: Path, published: Path, out: Path) -> None:
+    """Write the compact form of published annotations and features. annotations.json, written last, marks the end."""
+    logits = read_published(release, "slowfast")
+    scale = torch.stack([x.abs().amax(0) for x in logits.values()]).amax(0).clamp_min(1e-6) / INT8_MAX
+    values = {f"logits/{name}": (x / scale).round().char() for name, x in logits.items()}
+    save_tensors(out / "kinetics400_logits.safetensors", {**values, "scale": scale})
+    features = read_published(release, "omnivore")
+    rows = torch.cat(list(features.values()))
+    mean, covariance = rows.mean(0), torch.cov(rows.mT.double(), correction=0)
+    basis = torch.linalg.eigh(covariance)[1].flip(1)[:, :NUM_COMPONENTS].float()
+    scale = ((rows - mean) @ basis).abs().amax(0).clamp_min(1e-6) / INT8_MAX
+    components = {f"pca/{name}": ((x - mean) @ basis / scale).round().char() for name, x in features.items()}
+    save_tensors(
+        out / "omnivore_pca384.safetensors", {**components, "scale": scale, "basis": basis.contiguous(), "mean": mean}
+    )
+    entries = {}
+    for name, entry in json.loads(published.read_text()).items():
+        if name in logits:
+            steps = [read_step(step) for step in entry["steps"] if step["start_time"] >= 0]  # -1: it was left out
+            about = {"recipe": entry["activity_name"], "person": entry["person_id"], "seconds": len(logits[name])}
+            entries[name] = about | {"has_omnivore": name in features, "steps": steps}
+    (out / "annotations.json").write_text(json.dumps(entries))
+
+
+def read_published(release: Path, backbone: str) -> dict[str, Tensor]:
+    """The published features of a backbone by recording, (T, F) each."""
+    files = sorted(file for file in release.rglob("*.npz") if backbone in file.parent.parts[-2:])
+    if not files:
+        raise SystemExit(f"{release}: holds no {backbone}/RECORDING_360p.mp4_1s_1s.npz")
+    out = {}
+    for file in files:
+        with np.load(file) as arrays:
+            out[file.name.partition("_360p")[0]] = torch.from_numpy(arrays[arrays.files[0]]).float()
+    return out
+
+
+def read_step(step: dict) -> dict:
+    """A step of the published annotations, whose description starts with its verb: `Rinse-Rinse a tomato`."""
+    text = step["description"].split("-", 1)[-1].strip()
+    times = {"start_s": step["start_time"], "end_s": step["end_time"]}
+    return {"step_id": step["step_id"], **times, "text": text, "has_errors": step["has_errors"]}
 
 
 def read_annotations(folder: Path) -> dict:

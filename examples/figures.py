@@ -5,8 +5,9 @@
     python -m examples.figures features features/tea.npy --annotations steps.json -o tea.png
     python -m examples.figures narrations narrations.csv --annotations steps.json --video tea -o tea.png
 
-`annotations` is a JSON file with timed steps, in the format of `hiero eval own`. Steps differ in numbers
-and hatching as well as in colour, so that they can be told apart in grey.
+`annotations` is a JSON file with timed steps, in the format of `hiero eval own`, or an official file:
+goalstep_train.json or goalstep_val.json of Goal-Step, or the csv file of a video of EgoProceL. Narrations may be
+egoclip.csv. Steps differ in numbers and hatching as well as in colour, so that they can be told apart in grey.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from scipy.optimize import linear_sum_assignment
 from hiero.engine import Engine, Video, load
 from hiero.errors import InputError
 from hiero.evaluation.cases import Case, length_warning
+from hiero.evaluation.egoprocel_data import read_key_steps
+from hiero.evaluation.goalstep import read_steps
 from hiero.features.files import read_feature_array
-from hiero.formats.annotations import read_annotations
+from hiero.formats.annotations import AnnotatedVideo, read_annotations
 from hiero.formatting import format_time
 from hiero.media.decode import Sampling, read_segments
 from hiero.steps import clustering
 from hiero.steps.clustering import cluster
 from hiero.steps.segmentation import centre_and_normalise, label_runs
-from hiero.storage.files import atomic_path
+from hiero.storage.files import atomic_path, read_json
 from hiero.training.narrations import read_narrations
-from hiero.types import Clock
+from hiero.types import AnnotatedStep, Clock
 
 try:
     from matplotlib.figure import Figure
@@ -53,6 +56,16 @@ MIN_NARRATIONS = 3
 LETTERS_PER_INCH = 6.2  # letters in a column of the legend per inch of the figure
 NUMBER_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 RESOLUTION = 150  # dots per inch of .png files
+
+
+def read_any_annotations(path: Path) -> list[AnnotatedVideo]:
+    """The annotated videos of a file in any of the layouts above."""
+    if path.suffix == ".csv":
+        steps = [AnnotatedStep(start_s, end_s, f"key-step {number}") for start_s, end_s, number in read_key_steps(path)]
+        return [AnnotatedVideo(path.stem, tuple(steps))]
+    content = read_json(path)
+    is_official = isinstance(content, dict) and isinstance(content.get("videos"), list)
+    return read_steps(path) if is_official else read_annotations(path)
 
 
 def similarity_figure(case: Case, others: Mapping[str, np.ndarray] | None = None) -> Figure:
@@ -201,7 +214,7 @@ def narrated_steps_figure(
     The steps are the annotated ones or, if `case` is given, those that HiERO finds.
     """
     spoken = [narration for narration in read_narrations(narrations) if narration.video == video]
-    annotated = [entry for entry in read_annotations(annotations) if entry.video == video]
+    annotated = [entry for entry in read_any_annotations(annotations) if entry.video == video]
     if not spoken or not annotated:
         raise InputError(f"{video}: not in {narrations if not spoken else annotations}")
     steps = [(step.start_s, step.end_s, step.text) for step in annotated[0].steps]
@@ -341,7 +354,7 @@ class FigureOptions:
     def read_case(self, features: Path) -> Case:
         """The features of a video with its annotated steps."""
         name = self.video or features.stem
-        annotated = {annotation.video: annotation for annotation in read_annotations(self.annotations)}
+        annotated = {annotation.video: annotation for annotation in read_any_annotations(self.annotations)}
         if name not in annotated:
             names = ", ".join(sorted(annotated)[:3])
             raise InputError(f"{self.annotations}: no video {name}; choose one with --video ({names} …)")

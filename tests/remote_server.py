@@ -96,6 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
         if parts.path not in server.files:
             return self._answer(404)
         content, headers = server.files[parts.path], {"ETag": server.versions[parts.path]}
+        if server.has_ranges:
+            headers["Accept-Ranges"] = "bytes"
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if server.has_ranges and match:
             start, stop = int(match[1]), int(match[2]) + 1 if match[2] else len(content)

@@ -200,9 +200,3 @@ def test_the_site_has_the_generated_pages(tmp_path):
 def test_examples_follow_their_schemas(schema):
     for example in json.loads(schema.read_text())["examples"]:
         check_schema(example, schema.stem)
-
-
-def test_the_example_of_a_plugin_is_the_one_that_is_tested():
-    page = (ROOT / "docs/guides/plugins.md").read_text()
-    for name in ("pyproject.toml", "hiero_example_plugin.py"):
-        assert (ROOT / "tests/fixtures/plugin" / name).read_text().strip() in page

@@ -70,6 +70,36 @@ def test_a_backbone_extracts_a_collection_once(installed, tmp_path):
     assert "1 kept" in run(installed, code, tmp_path)
 
 
+HALVES = """
+import numpy as np
+from hiero.plugins import register
+
+register("hiero.clusterings", "halves", lambda nodes, num, **_: (np.arange(len(nodes)) >= len(nodes) / 2).astype(int))
+"""
+
+
+def test_a_file_is_a_plug_in_also_for_the_processes_of_a_command(tmp_path):
+    (tmp_path / "halves.py").write_text(HALVES)
+    np.save(tmp_path / "tea.npy", np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
+    options = ["--model", "raw", "--method", "halves", "-k", "2", "--json", "--plugin", str(tmp_path / "halves.py")]
+    code = f"import sys; sys.argv[1:] = {['steps', str(tmp_path / 'tea.npy'), *options]}; from hiero.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\nimport subprocess; from hiero.plugins import registered; "
+    code += "names = 'from hiero.plugins import *; print(registered(GROUPS[2]))'; "
+    code += "print(subprocess.run([sys.executable, '-c', names], capture_output=True, text=True).stdout)"
+    printed = run_python(code, env={**os.environ, "HIERO_HOME": str(tmp_path)}).stdout
+    assert '"start_s": 60' in printed
+    assert "halves" in printed
+
+
+@pytest.mark.parametrize("content", [None, "raise ValueError('broken')", "not python"])
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path, content, monkeypatch):
+    monkeypatch.setenv("HIERO_PLUGINS", "")
+    if content:
+        (tmp_path / "mine.py").write_text(content)
+    with pytest.raises(InputError, match=r"mine\.py"):
+        plugins.add_plugin_file(str(tmp_path / "mine.py"))
+
+
 def test_ours_register_the_same_way():
     """The groups hold what pyproject.toml lists; without `pip install -e .` after a change they do not."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]

@@ -18,7 +18,8 @@ from hiero.errors import BusyError, InputError, hide_credentials
 
 app = App(
     name="hiero",
-    help="Turn hours of first-person video into a searchable hierarchy of steps.",
+    help="Turn hours of first-person video into a searchable hierarchy of steps.\n\n"
+    "Every command takes `--plugin FILE.py`, a Python file that registers plug-ins.",
     version=hiero.__version__,
     help_format="markdown",
     group_parameters=OPTIONS,
@@ -106,9 +107,10 @@ def main() -> None:
             os.environ.pop(name, None)
     try:
         _check_text(sys.argv[1:])
-        _check_moved(sys.argv[1:])
+        arguments = _load_plugins(sys.argv[1:])
+        _check_moved(arguments)
         _check_environment()
-        app(sys.argv[1:])
+        app(arguments)
     except InputError as error:
         log(f"hiero: {error}")
         sys.exit(1 if isinstance(error, BusyError) else 2)
@@ -132,6 +134,22 @@ def _check_environment() -> None:
         from hiero.storage.cache import cache_limit
 
         cache_limit()
+
+
+def _load_plugins(arguments: list[str]) -> list[str]:
+    """Load the files of `--plugin`, which every command takes; returns the other arguments."""
+    if not any(argument.partition("=")[0] == "--plugin" for argument in arguments):
+        return arguments
+    from hiero.plugins import add_plugin_file
+
+    others, given = [], iter(arguments)
+    for argument in given:
+        name, equals, path = argument.partition("=")
+        if name == "--plugin":
+            add_plugin_file(path if equals else next(given, ""))
+        else:
+            others.append(argument)
+    return others
 
 
 def _check_moved(arguments: list[str]) -> None:

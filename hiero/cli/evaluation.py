@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 
 import hiero
 from hiero.cli.console import OPTIONS, echo, log, plain_table, print_json, progress_bar, results_console
-from hiero.cli.options import Device, FeatureRate, Json, check_at_least, parse_hz, parse_names
+from hiero.cli.options import Device, FeatureRate, Flag, Json, check_at_least, open_engine, parse_hz, parse_names
 from hiero.devices import num_usable_cores
 from hiero.errors import InputError
 from hiero.formats.annotations import AnnotatedVideo
@@ -108,6 +108,8 @@ class OwnOptions:
     baselines: Baselines = True
     only: Path | None = None
     """Text file with the names of the videos to score, one per line. Defaults to all."""
+    held_out: Flag = False
+    """Score only videos that the model was not trained on."""
     device: Device = "auto"
     seed: int = 0
     """Random seed of the baselines and of the wrong answers."""
@@ -143,6 +145,7 @@ def own(
         num_clusters=options.k,
         options=cases.EvalOptions(options.num_threads, baselines=options.baselines, random_state=options.seed),
         only=options.only,
+        held_out=options.held_out,
         device=options.device,
         num_processes=num_usable_cores(),
     )
@@ -174,7 +177,8 @@ def egomcq(
     questions
         egomcq.json as published with EgoVLP.
     context
-        Segments added on each side of a clip (Δ) for a model. Defaults to 4.
+        Segments added on each side of a clip (Δ). Defaults to 4 for a model. Raw features are averaged over the
+        clip and its context, which is 0 by default.
     batch_size
         Clips per forward pass.
     """
@@ -185,14 +189,13 @@ def egomcq(
     check_at_least("--context", context, 0)
     check_at_least("--batch-size", batch_size)
     parsed = read_questions(questions)
-    engine = hiero.load(model, device=device)
+    engine = open_engine(model, device=device)
     is_raw = engine.folder is None
-    if is_raw and context is not None:
-        raise InputError("--context needs a model, since raw features of a clip have no context; leave it out")
-    context = DEFAULT_CONTEXT if context is None and not is_raw else context
+    if context is None:
+        context = 0 if is_raw else DEFAULT_CONTEXT
     with progress_bar("clips", NUM_CHOICES * len(parsed)) as advance:
         table, missing = evaluate_egomcq(
-            engine, FeatureStore(store), parsed, context or 0, batch_size, lambda num_clips: advance("", num_clips)
+            engine, FeatureStore(store), parsed, context, batch_size, lambda num_clips: advance("", num_clips)
         )
     summary = {"raw" if is_raw else "HiERO": table.rows[0].scores}
     report.output(Report("egomcq", [table], {"model": model, "context": context}, missing, summary))
@@ -256,7 +259,7 @@ def egoprocel(*, options: EgoProceLOptions, report: ReportOptions = ReportOption
     without_rate = [name for name, lack in lacking.items() if lack == NO_RATE]
     if without_rate:
         log(f"{format_count(len(without_rate), 'video')} without a frame rate left out: {', '.join(without_rate)}")
-    engine = hiero.load(options.model, device=options.device)
+    engine = open_engine(options.model, device=options.device)
     for warning in (warnings := check_lengths(engine, videos, options.stride)):
         log(warning)
     with progress_bar("videos", len(videos)) as advance:
@@ -293,7 +296,7 @@ class GoalStepOptions:
 
     def load_engine(self, protocol: Protocol | None = None) -> hiero.Engine:
         """The model, configured for a protocol."""
-        engine = hiero.load(self.model, device=self.device)
+        engine = open_engine(self.model, device=self.device)
         if engine.folder is None and not engine.has_text:
             raise InputError("Goal-Step needs a text encoder; give --model FOLDER or --model egovlp")
         return engine if protocol is None else protocol.configure(engine)
@@ -384,13 +387,15 @@ def goalstep_localization(
     from hiero.evaluation.cases import EvalOptions
     from hiero.evaluation.goalstep import read_steps
     from hiero.evaluation.grounding import name_raw_rows
+    from hiero.evaluation.protocols import CORRECTED
     from hiero.evaluation.results import Report
     from hiero.evaluation.tasks import localization_task
 
     annotated, engine = read_steps(annotations), options.load_engine()
     labels, embeddings = _read_taxonomy(engine, annotated, taxonomy)
     cases, missing = options.read_cases(engine, annotated)
-    eval_options = EvalOptions(num_threads=num_threads, min_nodes=MIN_RUN_NODES, baselines=options.baselines)
+    # With a protocol, the paper's methods average the same nodes as in step grounding.
+    eval_options = EvalOptions(num_threads, MIN_RUN_NODES, options.baselines, protocol=CORRECTED)
     (table,) = localization_task(cases, labels, embeddings, eval_options).evaluate(cases)
     if engine.folder is None:
         name_raw_rows(table)

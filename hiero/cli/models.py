@@ -15,7 +15,8 @@ from hiero.cli.options import Json, Out
 from hiero.errors import InputError
 from hiero.storage import weights
 
-FILE_WIDTH = 180  # characters of the table in a file or pipe
+SHOWN_DIGITS = 12  # of a hash
+FILE_WIDTH = 220  # characters of the table in a file or pipe
 
 app = App(name="models", help="List, download and import models and backbones.", group_parameters=OPTIONS)
 
@@ -28,13 +29,14 @@ class KnownModel:
     kind: Literal["HiERO model", "backbone", "text encoder"]
     state: str
     licence: str
+    sha256: dict[str, str]  # by file, as recorded on first use of weights without a published hash
     description: str
 
 
 @app.default
 @app.command(name="list")
 def models(*, json_: Json = False) -> None:
-    """List the names that `--model` takes, their state and licences.
+    """List the names that `--model` takes, their state and licences, and hashes recorded on first use.
 
     `--model` also takes a model folder, a Hugging Face id, and `raw` for feature files of any backbone.
 
@@ -47,11 +49,12 @@ def models(*, json_: Json = False) -> None:
     if json_:
         print_json({"version": 1, "models": list(map(asdict, known))})
         return
-    table = plain_table("name", "kind", "state", "licence", "what it is for")
+    table = plain_table("name", "kind", "state", "licence", "sha256", "what it is for")
     for column in table.columns:
         column.overflow = "fold"
     for model in known:
-        table.add_row(*asdict(model).values())
+        hashes = " ".join(each[:SHOWN_DIGITS] for each in model.sha256.values())
+        table.add_row(model.name, model.kind, model.state, model.licence, hashes, model.description)
     results_console(file_width=FILE_WIDTH).print(table)
 
 
@@ -60,42 +63,57 @@ def _known_models() -> Iterator[KnownModel]:
     from hiero.networks.registry import backbones
 
     for name, description in SHIPPED.items():
-        needed = _needed_weights(hiero.load(name))
-        licences = {"MIT", *(weights.look_up(each).licence for each in needed)}
-        yield KnownModel(name, "HiERO model", _state(needed), ", ".join(sorted(licences)), description)
+        needed = _needed_weights(name)
+        yield KnownModel(name, "HiERO model", _state(needed), _licences(needed), {}, description)
+    for name, entry in weights.RELEASED.items():
+        needed, recorded = _needed_weights(name), weights.recorded_hashes(name)
+        yield KnownModel(name, "HiERO model", _state(needed), _licences(needed), recorded, entry.description)
     for backbone in backbones().values():
-        needed = _needed_weights(hiero.load(backbone.name))
-        licence = weights.look_up(needed[0]).licence if needed else ""
-        yield KnownModel(backbone.name, "backbone", _state(needed), licence, backbone.description)
-    for name in sorted(weights.REGISTRY.keys() - {backbone.weights_name for backbone in backbones().values()}):
+        needed = _needed_weights(backbone.name)
+        licence, recorded = "", {}
+        if needed:
+            licence, recorded = weights.look_up(needed[0]).licence, weights.recorded_hashes(needed[0])
+        yield KnownModel(backbone.name, "backbone", _state(needed), licence, recorded, backbone.description)
+    others = weights.REGISTRY.keys() - weights.RELEASED.keys() - {each.weights_name for each in backbones().values()}
+    for name in sorted(others):
         entry = weights.look_up(name)
-        yield KnownModel(name, "text encoder", _state([name]), entry.licence, entry.description)
+        yield KnownModel(name, "text encoder", _state([name]), entry.licence, {}, entry.description)
 
 
-def _needed_weights(engine: hiero.Engine) -> list[str]:
+def _licences(names: list[str]) -> str:
+    """The licences of a HiERO model and of the weights that it needs."""
+    return ", ".join(sorted({"MIT", *(weights.look_up(name).licence for name in names)}))
+
+
+def _needed_weights(name: str) -> list[str]:
     """Names of the weights that read videos and texts for a model."""
     from hiero.networks.registry import find_backbone
 
+    if name in weights.RELEASED:
+        entry = weights.look_up(name)
+        return [name, entry.backbone, entry.tokenizer]
+    engine = hiero.load(name)
     needed = [backbone.weights_name for backbone in map(find_backbone, engine.backbones) if backbone.needs_weights]
     return [*needed, "minilm"] if engine.spaces else needed
 
 
 def _state(names: list[str]) -> str:
     missing = [weights.look_up(name) for name in names if weights.find(name) is None]
-    if not missing:
-        return "ready"
-    if any(entry.page for entry in missing):
-        return "needs a file"
-    return f"downloaded on first use ({sum(entry.megabytes for entry in missing)} MB)"
+    by_hand = [f"{file} from {entry.page}" for entry in missing if entry.page for file in entry.files]
+    if by_hand:
+        return f"by hand: {', '.join(by_hand)}"
+    return f"downloaded on first use ({sum(entry.megabytes for entry in missing)} MB)" if missing else "ready"
 
 
 @app.command(name="get")
 def get_model(name: str, /, *, source: Path | None = None) -> None:
     """Download everything that a model needs, unless it is installed, and print the folders.
 
+    A HiERO model of the authors is downloaded with its backbone and tokenizer, and converted to a model folder.
+
     **Examples**
 
-    * `hiero models get hiero-omnivore-b`
+    * `hiero models get hiero-lavila-l`
     * `hiero models get egovlp --source egovlp.pth`
 
     Parameters
@@ -105,11 +123,18 @@ def get_model(name: str, /, *, source: Path | None = None) -> None:
     source
         File, folder or package archive with the weights, to install them without a network.
     """
-    needed = [name] if name in weights.REGISTRY else _needed_weights(hiero.load(name))
+    from hiero.model.released import install_released
+
+    is_alone = name in weights.REGISTRY and (source is not None or name not in weights.RELEASED)
+    needed = [name] if is_alone else _needed_weights(name)
     if source is not None and len(needed) != 1:
         raise InputError(f"--source is for one set of weights, and {name} needs {', '.join(needed)}; get each of them")
     with reading_bars() as progress:
+        if source is None:  # what cannot be downloaded is an error before anything large is
+            needed.sort(key=lambda each: not weights.look_up(each).page)
         folders = [weights.get(each, progress, source=source) for each in needed]
+        if name in weights.RELEASED:
+            folders.append(install_released(name, progress))
     for folder in folders:
         echo(str(folder))
 

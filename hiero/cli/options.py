@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -116,7 +116,7 @@ class VideoOptions:
         self._check_speech()
         set_threads(self.threads)
         parse_hz(self.hz)  # reports mistakes before weights are loaded
-        return hiero.load(self.model, device=self.device, precision=self.precision, batch_size=self.batch_size)
+        return open_engine(self.model, device=self.device, precision=self.precision, batch_size=self.batch_size)
 
     def read_video(self, source: VideoSource, engine: hiero.Engine, bars: CollectionBars | None = None) -> hiero.Video:
         """Read a video or feature file with progress bars. The readable part of a damaged video is used."""
@@ -163,6 +163,12 @@ class VideoOptions:
                 f"--transcript is for one video, got {num_videos}; put each transcript next to its video, such as "
                 "kitchen.srt for kitchen.mp4"
             )
+
+
+def open_engine(model: str, **settings: Any) -> hiero.Engine:
+    """`hiero.load`, with bars for what it downloads."""
+    with reading_bars() as progress:
+        return hiero.load(model, progress=progress, **settings)
 
 
 def announce_edits(video: hiero.Video, unused_because: str = "") -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Parameter
 
@@ -63,6 +63,9 @@ class ModelOptions:
     averaged."""
     seeds: int = 1
     """Models to train for each row that needs it (8 in the paper); 0 trains none."""
+    edges: Literal["released", "corrected"] = "released"
+    """Edges with which the models of ablations are trained and tested: those of the authors' code, as in the paper, or
+    without its defects."""
     device: Device = "auto"
 
 
@@ -89,7 +92,7 @@ def reproduce(
     Parameters
     ----------
     data
-        Folder with the released files, laid out as in the authors' repository or as in docs/benchmarks.md.
+        Folder with the released files, laid out as in the authors' repository or as in docs/reproduction.md.
     tables
         Compute only these tables. Defaults to all that need no models except released ones and heads.
     out
@@ -106,7 +109,7 @@ def reproduce(
         raise InputError(f"{data}: no such folder; give the folder that holds the released files")
     if unknown := [name for name in tables if name not in table_names()]:
         raise InputError(f"{unknown[0]}: no such table; choose from {', '.join(table_names())}")
-    files = ReleasedFiles(data, out, options.seeds, options.models)
+    files = ReleasedFiles(data, out, options.seeds, options.models, options.edges)
     if check:
         survey = Reproduction(files).survey(tables or table_names())
         if show.json_:

@@ -15,7 +15,7 @@ from hiero.devices import choose_device
 from hiero.engine.embedder import CLASSES, PICTURES, RAW, NodeSettings, TextSpace
 from hiero.engine.engine import Engine, Inputs
 from hiero.errors import InputError
-from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder, open_model_folder
+from hiero.model.model_folder import WEIGHTS_FILE, ModelFolder, is_installed, open_model_folder
 from hiero.networks.joint_text import JOINT_SIZE, encode_joint_texts, joint_key
 from hiero.networks.minilm import MINILM_SIZE, encode_minilm
 from hiero.networks.registry import GROUP as BACKBONES
@@ -25,7 +25,7 @@ from hiero.steps.prototypes import StepPrototypes
 from hiero.steps.segmentation import NODE_LENGTH_PRIOR
 from hiero.storage import weights
 from hiero.storage.cache import content_key
-from hiero.types import Clock, ProgressCallback
+from hiero.types import Clock, ProgressCallback, no_progress
 
 if TYPE_CHECKING:
     from hiero.model.ensemble import HieroEnsemble
@@ -42,15 +42,18 @@ def load(
     device: str = "auto",
     precision: Precision = "auto",
     batch_size: int | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> Engine:
     """Load an engine that reads videos with a model.
 
     Args:
         model: A name from `hiero models`, a model folder, or a hub id. The name of a backbone, such as
-            `egovlp`, gives its features without a model; `raw` takes feature files as they are.
+            `egovlp`, gives its features without a model; `raw` takes feature files as they are. One of the
+            authors' models, such as `hiero-egovlp`, is downloaded on first use.
         device: `auto`, `cpu`, `cuda` …
         precision: `auto` chooses the fastest one for the device.
         batch_size: Windows per forward pass. Defaults to 1 on a CPU and 16 on a GPU.
+        progress: Called with a `ProgressEvent` from time to time while a model is downloaded.
 
     Raises:
         InputError: There is no such model.
@@ -65,6 +68,10 @@ def load(
         return Engine(None, RAW, DEFAULT_BACKBONES[:1], *settings)
     if name in registered(BACKBONES):
         return Engine(None, find_backbone(name).name, (name,), *settings)
+    if name in weights.RELEASED and not is_installed(name):
+        from hiero.model.released import install_released
+
+        install_released(name, progress)
     folder = open_model_folder(model)
     own = backbone_for(folder.config.backbone, folder.config.input_size)
     backbones = DEFAULT_BACKBONES if own is None or own in DEFAULT_BACKBONES else (own,)

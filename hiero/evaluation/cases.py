@@ -27,8 +27,10 @@ from hiero.evaluation.results import Table
 from hiero.features.files import read_feature_array
 from hiero.formats.annotations import AnnotatedVideo
 from hiero.model.model_folder import SHIPPED, open_model_folder
+from hiero.networks.registry import find_backbone
 from hiero.steps.clustering import cluster, finch, natural_partitions
 from hiero.steps.similarity import Evidence, NodeEvidence
+from hiero.storage.weights import RELEASED
 from hiero.types import AnnotatedStep, Clock
 
 MAX_WORKERS = 8
@@ -83,6 +85,11 @@ class Case:
         """Unnormalised level-0 nodes in the space shared with text, (T, E)."""
         return self._outputs["projected0"]
 
+    @property
+    def deep_projected(self) -> np.ndarray:
+        """Unnormalised nodes of that level in the space shared with text, (T / 2^level, E)."""
+        return self._outputs[f"projected{self.video.engine.deep_level}"]
+
     @cached_property
     def deep_nodes(self) -> np.ndarray:
         """Features of the level on which the paper finds procedures, repeated for each segment, (T, D)."""
@@ -102,7 +109,8 @@ class Case:
 
         features = torch.from_numpy(self.features.astype(np.float32))
         outputs = embed_features(engine.model, features, self.video.clock, {0, engine.deep_level})
-        return {name: outputs[name].float().numpy() for name in ("projected0", f"level{engine.deep_level}")}
+        names = {"projected0", f"level{engine.deep_level}", f"projected{engine.deep_level}"}
+        return {name: outputs[name].float().numpy() for name in names}
 
     def cluster(self, source: str, num: int, algorithm: str, kappa: float, random_state: int) -> np.ndarray:
         """Cluster the vectors of all nodes. The rounds of TW-FINCH do not depend on `num` and are computed once."""
@@ -146,6 +154,7 @@ def read_input_features(engine: Embedder, path: Path) -> np.ndarray:
     if engine.folder is not None and features.shape[1] != (expected := engine.folder.config.input_size):
         width = features.shape[1]
         fitting = [name for name in SHIPPED if open_model_folder(name).config.input_size == width]
+        fitting += [name for name, entry in RELEASED.items() if find_backbone(entry.backbone).width == width]
         choice = " or ".join([*fitting, "raw", f"a model that was trained on {width}-d features"])
         raise InputError(f"{path}: features are {width} wide, but {engine.name} takes {expected}; use --model {choice}")
     return features

@@ -104,8 +104,7 @@ def evaluate_egomcq(
             correct = choice_accuracy(similarity, np.array([q.answer for q in group]))
             answers[kind] = correct, np.array([video_index[q.video] for q in group])
     row = bootstrap_row(engine.name, accuracy_by_kind(answers), len(video_index))
-    seen = "features of the clips alone" if engine.model is None else f"Δ = {context}"
-    note = f"{len(answerable)} of {len(questions)} questions, {seen}; {len(missing)} videos without features."
+    note = f"{len(answerable)} of {len(questions)} questions, Δ = {context}; {len(missing)} videos without features."
     note += f" {num_late} clips begin after the features of their video end." if num_late else ""
     return Table("EgoMCQ, accuracy (%)", [row], [note]), missing
 
@@ -120,15 +119,14 @@ def embed_clips(
 ) -> np.ndarray:
     """Embed each clip as a unit vector in the space shared with text.
 
-    Clips are shorter than a second, so a model sees up to `context` more segments on both sides and
-    gives the middle node. Without a model, the vector is the mean feature of the clip.
+    Clips are shorter than a second, so up to `context` more segments are used on both sides. A model gives the
+    middle node; without one, the vector is the mean feature.
     """
     model = engine.model
     if model is None and not engine.has_text:
         raise InputError("EgoMCQ needs text, and these features have none; choose --model FOLDER or --model egovlp")
-    margin = 0 if model is None else context
     windows = [
-        context_window(store.num_segments(video), store.clock, start_s, end_s, margin)
+        context_window(store.num_segments(video), store.clock, start_s, end_s, context)
         for video, start_s, end_s in clips
     ]
     lengths = np.array([window.num_nodes for window in windows])

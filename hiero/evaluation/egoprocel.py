@@ -70,6 +70,7 @@ CLUSTERING_METHODS = (
     ClusteringMethod("equal parts", True, "equal-parts"),
     ClusteringMethod("random", True, "random"),
 )
+PAPER_METHODS = ("HiERO, spectral", "HiERO, K-Means", "raw, spectral", "raw, K-Means (L2)", "random")
 SUMMARY = {"HiERO, spectral": "HiERO", "raw, spectral": "raw"}  # names that the released scripts report
 
 
@@ -86,8 +87,8 @@ def evaluate_egoprocel(
     """Score each clustering with each averaging."""
     engine = protocol.configure(engine)
     methods = [method for method in CLUSTERING_METHODS if method.raw or engine.folder is not None]
-    if protocol != CORRECTED:  # the released scripts have only these
-        methods = [method for method in methods if method.name in SUMMARY]
+    if protocol != CORRECTED:
+        methods = [method for method in methods if method.name in PAPER_METHODS]
     methods = methods if baselines else methods[:1]
     predictions: Predictions = {}
     for video in videos:

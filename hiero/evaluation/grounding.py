@@ -17,6 +17,7 @@ import numpy as np
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method, case_owners
 from hiero.evaluation.metrics import first_iou, query_hits
 from hiero.evaluation.results import Row, Scores, Table, bootstrap_row, weighted_means
+from hiero.evaluation.stepg import ground_all_in_order
 from hiero.steps.clustering import equal_parts
 from hiero.steps.grounding import LENGTHS_S, nms, rank_spans, span_means, thread_runs
 from hiero.steps.recipes import align_in_order, log_lift
@@ -44,11 +45,14 @@ class Method:
 
 
 THREAD_RUNS = Method("HiERO, runs of threads", "spectral", "model")  # the method of the paper
-GROUNDING_METHODS = (
-    Method("HiERO", "spans", "all"),
+RUN_METHODS = (  # the same with the other clusterings of its appendix
     THREAD_RUNS,
     Method("HiERO, K-Means", "k-means-cosine", "model"),
     Method("HiERO, K-Means (L2)", "k-means", "model", "projected"),
+)
+GROUNDING_METHODS = (
+    Method("HiERO", "spans", "all"),
+    *RUN_METHODS,
     Method("HiERO, TW-FINCH", "tw-finch", "model"),
     Method("raw, spectral", "spectral", "class names", "features"),
     Method("raw, K-Means (L2)", "k-means", "class names", "features"),
@@ -59,6 +63,8 @@ GROUNDING_METHODS = (
     Method("random", "random", "none"),
 )
 
+IN_ORDER = ("HiERO, all queries in their order", "HiERO-StepG, all queries in their order")
+
 
 def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
     """All methods, or only the first two without baselines."""
@@ -66,21 +72,22 @@ def chosen_methods(options: EvalOptions) -> tuple[Method, ...]:
 
 
 GroundedCase = list[list[np.ndarray] | None]
-"""The best spans of each text in seconds: by each method, None without evidence, and last in their order."""
+"""The best spans of each text in seconds: by each method, None without evidence, and last both in their order."""
 
 
 def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> CaseTask[GroundedCase]:
     """Recall of the best span and of the best five spans, for each method."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
-    names = [*(method.name for method in chosen_methods(options)), "HiERO, all queries in their order"]
+    names = [*(method.name for method in chosen_methods(options)), *IN_ORDER]
 
     def tabulate(grounded: list[GroundedCase]) -> list[Table]:
         rows: list[Row] = []
         for name, answers in by_method(names, grounded):
             hits = query_hits([spans for answer in answers for spans in answer], truth).reshape(len(truth), -1)
             rows.append(bootstrap_row(name, weighted_means(hits, owner, RECALLS), len(cases), options.num_draws))
-        rows[-1] = rows[-1].select("R1")  # in their order, there is one span for each text
-        note = "In their order: all texts of a video are placed together, sorted by time, with one span for each."
+        rows = [row.select("R1") if row.method == IN_ORDER[0] else row for row in rows]  # it has one span for each text
+        note = "In their order: all texts of a video are placed together, sorted by time. HiERO-StepG also gives spans "
+        note += "beside that of the order."
         return [Table(STEP_GROUNDING, rows, [*unnamed_classes_note(cases, options), note])]
 
     return CaseTask(partial(_ground_case, embeddings=embeddings, options=options), tabulate)
@@ -89,13 +96,14 @@ def grounding_task(cases: Sequence[Case], embeddings: TextEmbeddings, options: E
 def _ground_case(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> GroundedCase:
     answers: GroundedCase = []
     for method, similarity in compare_texts(case, chosen_methods(options), case.texts, embeddings, options):
-        if method is THREAD_RUNS and options.protocol is not None:
-            answers.append(ground_by_runs(case, embeddings, options).spans_s)
+        if method in RUN_METHODS and options.protocol is not None:
+            answers.append(ground_by_runs(case, embeddings, options, method.candidates).spans_s)
         elif similarity is None:
             answers.append(None)
         else:
             answers.append([case.to_seconds(spans) for spans in best_spans(case, method, similarity, options)])
-    return [*answers, ground_in_order(case, embeddings, options)]
+    in_order = ground_in_order(case, embeddings, options)
+    return [*answers, in_order, ground_all_in_order(case, embeddings, options.random_state)]
 
 
 class RunAnswers(NamedTuple):
@@ -106,26 +114,39 @@ class RunAnswers(NamedTuple):
     spans_s: list[np.ndarray]
 
 
-def ground_by_runs(case: Case, embeddings: TextEmbeddings, options: EvalOptions) -> RunAnswers:
-    """Rank runs of threads by the cosine of the text with the mean of their features, as in the paper."""
-    nodes = case.projected
-    runs = thread_runs(nodes, options.num_threads, min_nodes=options.min_nodes, random_state=options.random_state)
-    if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
-        runs[-1] -= 1
-    means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
-    scores = embeddings(case.texts)[1] @ unit_vectors(means).T
+def ground_by_runs(
+    case: Case, embeddings: TextEmbeddings, options: EvalOptions, clustering: str = "spectral"
+) -> RunAnswers:
+    """Rank runs of threads for each text of a case."""
+    runs, scores = score_runs(case, case.texts, embeddings, options, clustering)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :NUM_SPANS]
     return RunAnswers(runs, scores, [case.to_seconds(runs[best]) for best in order])
 
 
+def score_runs(
+    case: Case, texts: Sequence[str], embeddings: TextEmbeddings, options: EvalOptions, clustering: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Runs of threads (R, 2), and the cosine of each text with the mean of their features, (Q, R), as in the paper."""
+    nodes, settings = case.projected, {"min_nodes": options.min_nodes, "random_state": options.random_state}
+    runs = thread_runs(nodes, options.num_threads, kappa=KAPPA, clustering=clustering, **settings)
+    if options.protocol is not None and options.protocol.early_last_run and len(runs) > 1 and runs[-1, 1] == len(nodes):
+        runs[-1] -= 1
+    means = np.stack([nodes[start:end].mean(0) for start, end in runs]) if len(runs) else np.zeros((0, nodes.shape[1]))
+    return runs, embeddings(texts)[1] @ unit_vectors(means).T
+
+
 def evaluate_runs(cases: Sequence[Case], embeddings: TextEmbeddings, options: EvalOptions) -> Table:
-    """The method of the paper alone, with all columns of the released script."""
+    """The methods of the paper alone, with all columns of the released script."""
     truth, owner = np.concatenate([case.spans_s for case in cases]), case_owners(cases)
-    predicted = [spans for case in cases for spans in ground_by_runs(case, embeddings, options).spans_s]
     names = [f"R{k}@{str(threshold).removeprefix('0')}" for threshold in RELEASE_THRESHOLDS for k in RELEASE_RANKS]
-    hits = query_hits(predicted, truth, RELEASE_THRESHOLDS, RELEASE_RANKS).reshape(len(truth), -1)
-    scores = weighted_means(np.column_stack([hits, first_iou(predicted, truth)]), owner, [*names, "mIoU"])
-    return Table(STEP_GROUNDING, [bootstrap_row(THREAD_RUNS.name, scores, len(cases), options.num_draws)])
+    rows = []
+    for method in RUN_METHODS if options.baselines else RUN_METHODS[:1]:
+        answers = (ground_by_runs(case, embeddings, options, method.candidates) for case in cases)
+        predicted = [spans for answer in answers for spans in answer.spans_s]
+        hits = query_hits(predicted, truth, RELEASE_THRESHOLDS, RELEASE_RANKS).reshape(len(truth), -1)
+        scores = weighted_means(np.column_stack([hits, first_iou(predicted, truth)]), owner, [*names, "mIoU"])
+        rows.append(bootstrap_row(method.name, scores, len(cases), options.num_draws))
+    return Table(STEP_GROUNDING, rows)
 
 
 def summarise_grounding(table: Table) -> dict[str, Scores]:

@@ -86,6 +86,7 @@ class OwnSettings:
     num_clusters: int | None = None
     options: EvalOptions = field(default_factory=EvalOptions)
     only: Path | None = None
+    held_out: bool = False  # whether videos that the model was trained on are left out
     device: str = "auto"
     num_processes: int = 1
 
@@ -105,6 +106,7 @@ def run_own_videos(
     if settings.only is not None:
         annotated = _select_videos(annotated, annotations, settings.only, log)
     engine = load(settings.model, device=settings.device)
+    annotated = _set_apart(annotated, engine, settings.held_out, log)
     num_processes = min(settings.num_processes, MAX_WORKERS, len(annotated) // MIN_CASES)
     if choose_device(settings.device) != "cpu":
         num_processes = 1
@@ -142,6 +144,26 @@ def _select_videos(
     if absent := sorted(set(names) - {annotation.video for annotation in annotated}):
         log(f"{only}: {len(absent)} videos are not in {annotations}: {', '.join(absent[:3])} …")
     return selected
+
+
+def _set_apart(
+    annotated: list[AnnotatedVideo], engine: Engine, held_out: bool, log: Callable[[str], None]
+) -> list[AnnotatedVideo]:
+    """The videos that the model was not trained on, or all of them with a warning."""
+    training = engine.folder.extra.get("training", {}) if engine.folder else {}
+    seen = set(training.get("videos", ()))
+    others = [annotation for annotation in annotated if annotation.video not in seen]
+    num_seen = len(annotated) - len(others)
+    if not num_seen:
+        return annotated
+    if held_out and not others:
+        raise InputError(
+            f"{engine.name} was trained on all {num_seen} videos; keep some for scoring: hiero train --skip"
+        )
+    if not held_out:
+        log(f"{engine.name} was trained on {num_seen} of {len(annotated)} videos, so their scores are too high")
+        log("--held-out scores only the others" if others else "hiero train --skip FILE keeps videos for scoring")
+    return others if held_out else annotated
 
 
 def evaluate_own_videos(

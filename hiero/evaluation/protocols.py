@@ -17,7 +17,7 @@ class Protocol:
     """Differences between the released and the corrected evaluation. True follows the release."""
 
     name: str
-    released_edges: bool = False
+    trained_edges: bool = False
     stretched_times: bool = False
     truncated_rates: bool = False
     f1_of_means: bool = False
@@ -28,10 +28,11 @@ class Protocol:
     early_last_run: bool = False
 
     def configure(self, engine: Engine) -> Engine:
-        """Return the engine with Cut & Match on and the edges of this protocol."""
+        """Return the engine with Cut & Match on, and with the edges that it was trained with or with corrected ones."""
         if engine.folder is None:
             return engine
-        behaviour = Behaviour.released() if self.released_edges else Behaviour.corrected()
+        trained = engine.folder.config.behaviour  # that of the release for imported checkpoints
+        behaviour = trained if self.trained_edges else Behaviour.corrected()
         config = engine.folder.config.replace(threads_at_inference=True, behaviour=behaviour)
         return replace(engine, folder=replace(engine.folder, config=config))
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
+from hiero.config import Behaviour
 from hiero.errors import InputError
 from hiero.evaluation.egoprocel_data import find_annotations
 from hiero.evaluation.paper_tables import RAW, Run, definitions, find_task
@@ -29,6 +31,7 @@ ENRICHED = "hiero-"  # prefix of features that went through a model
 JOINED_TOWER = "WEIGHTS/egovlp"  # released in two files, which are joined
 TOWER_FILES = ["DATA/pretrained/egovlp_text.pth", "DATA/pretrained/egovlp_txt_proj.pth"]
 
+Edges = Literal["released", "corrected"]
 Recipe = tuple[list[str], list[str]]
 """The arguments of hiero that make a file or folder, and its inputs."""
 
@@ -41,10 +44,11 @@ class ReleasedFiles:
     out: Path
     num_seeds: int = 1
     own_models: Path | None = None
+    trained_edges: Edges = "released"
     digests: dict[str, str] = field(default_factory=dict)
 
     def _places(self, target: str) -> list[Path]:
-        """Where a given file may be: DATA is laid out as the authors' repository, or as in docs/benchmarks.md."""
+        """Where a given file may be: DATA is laid out as the authors' repository, or as in docs/reproduction.md."""
         kind, _, name = target.partition("/")
         if kind == "MODELS":
             return [self.own_models / name] if self.own_models else []
@@ -53,6 +57,8 @@ class ReleasedFiles:
         if kind == "RUNS":
             return []
         known, place, _ = _release_entry(name)
+        if known.startswith("checkpoints/") and (folder := weights.find(Path(name).stem.replace("_", "-"))):
+            return [folder / Path(name).name]
         return [*([self.data / place / Path(name).relative_to(known)] if known else []), self.data / name]
 
     def given(self, target: str) -> Path | None:
@@ -138,6 +144,8 @@ class ReleasedFiles:
                 if not seed:
                     return None
                 command = f"{command.replace(f'MODELS/{model}', target)} --set seed={seed}"
+                if command.startswith("hiero train ") and self.trained_edges == "released":
+                    command += "".join(f" --set model.behaviour.{option.name}=true" for option in fields(Behaviour))
         elif target == JOINED_TOWER:
             return [], TOWER_FILES
         elif name.startswith("stores/"):

@@ -202,7 +202,7 @@ class Reproduction:
         rows: list[dict[str, Any]] = []
         runs: dict[str, dict[str, Any]] = {}
         for row in all_rows(name):
-            ours, failed = Row(row["method"], {}), []
+            ours, failed, num_seeds = Row(row["method"], {}), [], 1
             for run in filter(self._can_run, row["ours"]):
                 list(self._jobs_before(self._run_inputs(run)))  # digests of what is made
                 jobs = self._report_jobs(run)
@@ -212,6 +212,7 @@ class Reproduction:
                 if len(reports) < len(jobs):
                     continue
                 add_scores(ours, reports, run, columns)
+                num_seeds = max(num_seeds, len(self.files.models(run)))
                 for report in reports:
                     runs[report.command] = {"settings": report.settings, "missing_videos": report.missing}
                     if run["eval"] == "egoprocel" and (num_videos := report.settings["videos"]) < NUM_VIDEOS:
@@ -224,7 +225,7 @@ class Reproduction:
             if "parameters" in row:
                 ours.scores["parameters (M)"] = row["parameters"]
             places = [self.files.describe(file)["path"] for file, is_given in self.inputs(row).items() if not is_given]
-            problems = {"missing": places, "failed": list(dict.fromkeys(failed))}
+            problems = {"seeds": num_seeds, "missing": places, "failed": list(dict.fromkeys(failed))}
             rows.append({"published_only": not is_own(row), **_compare(row, columns, ours), **problems})
         head = {"name": name, "label": definition["label"], "title": definition["title"], "columns": columns}
         return {**head, "notes": list(notes), "rows": rows, "runs": runs}

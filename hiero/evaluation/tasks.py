@@ -11,10 +11,12 @@ import numpy as np
 from hiero.evaluation.cases import Case, CaseTask, EvalOptions, TextEmbeddings, by_method
 from hiero.evaluation.grounding import (
     GROUNDING_METHODS,
+    RUN_METHODS,
     Method,
     chosen_methods,
     compare_texts,
     find_candidates,
+    score_runs,
     unnamed_classes_note,
 )
 from hiero.evaluation.metrics import (
@@ -30,7 +32,7 @@ from hiero.evaluation.results import Row, Table, accuracy_by_kind, bootstrap_row
 from hiero.steps.clustering import cluster, contiguous
 from hiero.steps.grounding import span_means
 from hiero.steps.segmentation import label_runs
-from hiero.steps.similarity import detect_labels, label_probabilities
+from hiero.steps.similarity import LABEL_TEMPERATURE, detect_labels, label_probabilities, softmax
 
 # Procedure learning: do the clusters of a video find its key-steps?
 
@@ -140,6 +142,11 @@ def _detect(
     for method, similarity in compare_texts(case, chosen_methods(options), taxonomy, embeddings, options):
         if similarity is None:
             by_method.append(None)
+            continue
+        if method in RUN_METHODS and options.protocol is not None:
+            spans, scores = score_runs(case, taxonomy, embeddings, options, method.candidates)
+            shares = softmax(scores.T / LABEL_TEMPERATURE)
+            by_method.append(Detections(case.to_seconds(spans), shares.argmax(1), shares.max(1)))
             continue
         if method.candidates == "spans":
             spans, labels, scores = detect_labels(similarity, case.video.sight.spans, case.video.clock.spacing_s)

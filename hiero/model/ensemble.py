@@ -21,7 +21,9 @@ from hiero.errors import InputError
 from hiero.model.batches import node_times
 from hiero.model.hiero import HiERO, PretrainedModel
 from hiero.model.model_folder import ModelFolder, open_model_folder
+from hiero.model.released import install_released
 from hiero.model.unet import Level
+from hiero.storage.weights import RELEASED
 from hiero.types import Clock
 
 SHARED_SETTINGS = ("input_size", "text_size", "depth", "backbone", "clock")
@@ -134,7 +136,7 @@ def load_model(name: str | Path, **hub_options: Any) -> HiERO | HieroEnsemble:
     Both embed in the same way (`forward`, `embed_video`, `embed_text`, `config`).
 
     Args:
-        name: A shipped model (`hiero-k400`, `hiero-omnivore-b`), a model folder, or a hub id.
+        name: A name from `hiero models`, such as `hiero-k400` or `hiero-egovlp`, a model folder, or a hub id.
         hub_options: Options of huggingface_hub, such as `revision`.
 
     Raises:
@@ -145,7 +147,7 @@ def load_model(name: str | Path, **hub_options: Any) -> HiERO | HieroEnsemble:
         >>> hiero.load_model("hiero-k400").config.depth
         3
     """
-    folder = open_model_folder(name, **hub_options)
+    folder = open_model_folder(install_released(str(name)) if name in RELEASED else name, **hub_options)
     return HieroEnsemble.from_folder(folder) if folder.networks else HiERO.from_folder(folder)
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from hiero.config import ModelConfig, check_text_encoder
 from hiero.errors import InputError
 from hiero.storage.checkpoints import dequantise
-from hiero.storage.files import ASSETS, load_arrays, parse_json
+from hiero.storage.files import ASSETS, home, load_arrays, parse_json
+from hiero.storage.weights import RELEASED, recorded_hashes
 from hiero.vectors import unit_vectors
 
 SHIPPED = {  # model names, and what each is for
@@ -33,6 +34,7 @@ HEAD_KEY = "image_text_head"  # entry of config.json
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_ENCODER_FILE = "text_encoder.safetensors"
+DIGEST_LENGTH = 12  # of a checkpoint's hash in the name of the folder that it is converted to
 PROJECTION = "projection"  # name among the weights of an ensemble
 PROTOTYPE_FILES = ("prototypes.safetensors", "prototypes.json")  # files of an adapted model, see hiero.steps.prototypes
 
@@ -112,10 +114,25 @@ def open_model_folder(name: str | Path, **hub_options: Any) -> ModelFolder:
     return ModelFolder(folder, config, extra, networks)
 
 
+def released_folder(name: str) -> Path:
+    """Where one of the authors' models is, once it is converted. Another checkpoint gets another folder."""
+    digest = "".join(recorded_hashes(name).values())
+    return home() / "models" / f"{name}-{digest[:DIGEST_LENGTH]}"
+
+
+def is_installed(name: str) -> bool:
+    """Whether one of the authors' models is downloaded and converted."""
+    return (released_folder(name) / CONFIG_FILE).is_file()
+
+
 def find_model_folder(name: str | Path, **hub_options: Any) -> Path:
-    """The folder of a shipped model, a path, or a hub id, which is downloaded."""
+    """The folder of a shipped or installed model, a path, or a hub id, which is downloaded."""
     if str(name) in SHIPPED:
         return ASSETS / ("hiero-k400" if name == PERMISSIVE else str(name))
+    if str(name) in RELEASED:
+        if not is_installed(str(name)):
+            raise InputError(f"{name}: not installed; run: hiero models get {name}")
+        return released_folder(str(name))
     if Path(name).is_dir():
         return Path(name)
     # A mistyped path can look like a hub id. If its parent folder exists, it is a path.

@@ -17,11 +17,13 @@ from torch import Tensor
 from hiero.config import RELEASED_CHECKPOINTS, Behaviour, LossConfig, ModelConfig
 from hiero.errors import InputError
 from hiero.model.hiero import HiERO, write_model_folder
-from hiero.model.model_folder import TEXT_ENCODER_FILE
-from hiero.storage.checkpoints import describe_mismatch
-from hiero.storage.files import save_tensors
+from hiero.model.model_folder import TEXT_ENCODER_FILE, is_installed, released_folder
+from hiero.storage import weights
+from hiero.storage.checkpoints import describe_mismatch, find_checkpoint
+from hiero.storage.files import home, save_tensors
+from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.storage.pickles import Opaque, read_torch
-from hiero.types import Clock
+from hiero.types import Clock, ProgressCallback, ProgressEvent, no_progress
 
 # Classes of a pickled OmegaConf tree, which are read as inert data
 _OMEGACONF_MODULES = "dictconfig.DictConfig listconfig.ListConfig base.ContainerMetadata base.Metadata"
@@ -87,6 +89,19 @@ class Released:
         text_encoder = {"name": name, "file": TEXT_ENCODER_FILE if self.text_encoder else None}
         extra = {"losses": self.losses.to_dict(), "text_encoder": text_encoder, "source": self.source}
         write_model_folder(folder, self.config, self.state, extra)
+
+
+def install_released(name: str, progress: ProgressCallback = no_progress) -> Path:
+    """The model folder of one of the authors' models, which is downloaded and converted if it is not installed."""
+    if not is_installed(name):
+        entry = weights.look_up(name)
+        weights.get(entry.tokenizer, progress)
+        checkpoint = find_checkpoint(weights.get(name, progress))
+        folder = released_folder(name)
+        with hold_lock(home() / "models" / f".{name}.lock", f"model {name}", DOWNLOAD_WAIT_S):
+            progress(ProgressEvent("message", name, message=f"converting {checkpoint.name} to {folder}"))
+            read_released(checkpoint).save(folder)  # config.json, by which it is recognised, is written last
+    return released_folder(name)
 
 
 def read_released(path: Path | str) -> Released:

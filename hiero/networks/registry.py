@@ -23,6 +23,7 @@ must have parameters: it computes in their dtype.
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 import warnings
 from collections.abc import Sequence
@@ -162,10 +163,10 @@ def fetch_weights(backbone: Backbone, progress: ProgressCallback | None = None) 
 def backbone_for(family: str | None, width: int) -> str | None:
     """The name of the backbone with features of this width, or None.
 
-    `family` is the backbone in the configuration of a model, such as `omnivore-l` or `egovlp`; only
-    the part before the first dash counts.
+    `family` is the backbone in the configuration of a model, such as `omnivore-l`, or as the authors write it:
+    `omnivore_video_swinl`, `LaViLa-L`. Only its first word counts.
     """
-    first_word = (family or "").split("-")[0]
+    first_word = re.split("[-_]", (family or "").lower())[0]
     names = (b.name for b in backbones().values() if b.width == width and first_word in b.name.split("-"))
     return next(names, None)
 

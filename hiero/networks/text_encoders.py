@@ -2,8 +2,8 @@
 
 minilm       all-MiniLM-L6-v2: mean over tokens, normalised. Downloaded automatically.
 distilbert   First token, as in HiERO with Omnivore and EgoVLP. From a hub, or FOLDER.
-FILE         A text tower inside a checkpoint (.pth, .pt, .safetensors): EgoVLP's DistilBERT, or
-             LaViLa's CLIP (end-of-text token).
+FILE         A text tower inside a checkpoint (.pth, .pt, .safetensors), or a folder with one: EgoVLP's
+             DistilBERT, or LaViLa's CLIP (end-of-text token).
 FOLDER       A model folder of hiero with a text_encoder.safetensors, or a transformers folder of
              BERT or DistilBERT.
 """
@@ -36,7 +36,7 @@ from hiero.networks.text_towers import (
 from hiero.networks.vector_cache import TextCache
 from hiero.storage import weights
 from hiero.storage.cache import FileState, content_key, file_state
-from hiero.storage.checkpoints import read_state_dict
+from hiero.storage.checkpoints import find_checkpoint, read_state_dict
 from hiero.storage.files import load_metadata, load_tensors, read_json, save_tensors
 
 MINILM = "minilm"  # the encoder that model folders need no copy of
@@ -198,6 +198,8 @@ def locate_encoder(name: str) -> EncoderFiles:
     path = Path(name)
     if name == "distilbert":
         path = _download_from_hub("distilbert-base-uncased")
+    if path.is_dir() and not (path / "config.json").is_file():  # a folder of `hiero models get`
+        path = find_checkpoint(path)
     if path.is_file():
         kind = tower_kind(select_text_tower(read_state_dict(path), path))
         return EncoderFiles(kind, path, f"{path.stem}-{content_key(path)[:12]}", name)

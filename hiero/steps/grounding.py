@@ -31,10 +31,16 @@ MAX_OVERLAP = 0.5  # share of the shorter one above which two spans are the same
 
 
 def thread_runs(
-    nodes: np.ndarray, num_threads: int, *, kappa: float = 0.05, min_nodes: int = 5, random_state: int = 0
+    nodes: np.ndarray,
+    num_threads: int,
+    *,
+    kappa: float = 0.05,
+    min_nodes: int = 5,
+    random_state: int = 0,
+    clustering: str = "spectral",
 ) -> np.ndarray:
     """Runs [start, end) of the threads of the nodes (T, E) in time order, (R, 2)."""
-    labels = cluster(nodes, num_threads, "spectral", kappa=kappa, random_state=random_state)
+    labels = cluster(nodes, num_threads, clustering, kappa=kappa, random_state=random_state)
     return label_runs(labels, min_nodes)
 
 

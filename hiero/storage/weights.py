@@ -26,6 +26,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from hiero.errors import InputError
-from hiero.storage.files import ASSETS, atomic_path, home, load_arrays, weights_folders
+from hiero.storage.files import ASSETS, atomic_path, home, load_arrays, read_json, weights_folders, write_text
 from hiero.storage.locks import DOWNLOAD_WAIT_S, hold_lock
 from hiero.types import ProgressCallback, ProgressEvent, no_progress
 
@@ -50,6 +51,8 @@ MAX_PAGE_BYTES = 2**24  # size of an index page
 LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"']+)""", re.IGNORECASE)  # in a page of an index
 DOWNLOAD_ERRORS = (OSError, http.client.HTTPException, ValueError)
 GZIP_MAGIC = b"\x1f\x8b"
+ZIP_MAGIC = b"PK\x03\x04"
+PAGE_START_BYTES = 512  # of a file, which show whether it is a web page
 # RuntimeError: a zip file that is encrypted or compressed in a way that Python does not know
 ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
@@ -69,6 +72,8 @@ class Weights:
     template: str = ""
     url: str = ""
     page: str = ""
+    backbone: str = ""  # of a released HiERO model: the weights that read videos for it,
+    tokenizer: str = ""  # and those with the vocabulary of its text encoder
 
     @property
     def max_bytes(self) -> int:
@@ -87,6 +92,9 @@ REGISTRY = {
 }
 
 
+RELEASED = {name: entry for name, entry in REGISTRY.items() if entry.backbone}  # the authors' HiERO models
+
+
 def find(name: str) -> Path | None:
     """The folder of downloaded weights, or None if a file is missing."""
     weights = look_up(name)
@@ -97,23 +105,71 @@ def find(name: str) -> Path | None:
 def is_genuine(path: Path, checksum: str) -> bool:
     """Whether a file has the expected hash. An empty checksum accepts any file."""
     kind, _, expected = checksum.rpartition(":")
+    return _digest(path, kind or "sha256").startswith(expected)
+
+
+def _digest(path: Path, kind: str = "sha256") -> str:
     with path.open("rb") as data:
-        return hashlib.file_digest(data, kind or "sha256").hexdigest().startswith(expected)
+        return hashlib.file_digest(data, kind).hexdigest()
 
 
 def get(name: str, progress: ProgressCallback | None = None, *, source: Path | None = None) -> Path:
-    """The folder of the weights. Missing weights are downloaded, or copied from `source`."""
+    """The folder of the weights. Missing weights are downloaded, or copied from `source`.
+
+    Files without a published hash must stay those that were used first, unless `source` replaces them.
+    """
     weights = look_up(name)
-    if source is None and (cached := find(name)) is not None:
-        return cached
     folder = home() / "weights" / name
     if source is not None:
         folder.mkdir(parents=True, exist_ok=True)
         _copy_files(weights, source, folder)
-        return folder
-    with hold_lock(folder / ".lock", f"weights {name}", DOWNLOAD_WAIT_S):  # one process at a time downloads them
-        # Another process may have downloaded them while this one waited for the lock.
-        return find(name) or _download_weights(weights, folder, progress or no_progress)
+        _record_file(name).unlink(missing_ok=True)
+    found = find(name) if source is None else folder
+    if found is None:
+        with hold_lock(folder / ".lock", f"weights {name}", DOWNLOAD_WAIT_S):  # one process at a time downloads them
+            # Another process may have downloaded them while this one waited for the lock.
+            found = find(name) or _download_weights(weights, folder, progress or no_progress)
+    if not weights.is_pinned:
+        _compare_with_record(weights, found)
+    return found
+
+
+def recorded_hashes(name: str) -> dict[str, str]:
+    """The SHA-256 of each file of weights without a published hash, as it was when they were used first."""
+    record, folder = _read_record(name), find(name) or home() / "weights" / name
+    paths = {file: str(folder / file) for file in look_up(name).files}
+    return {file: record[path]["sha256"] for file, path in paths.items() if path in record}
+
+
+def _record_file(name: str) -> Path:
+    return home() / "hashes" / f"{name}.json"
+
+
+def _read_record(name: str) -> dict[str, dict[str, Any]]:
+    """What was recorded by path: hash, size and time of the last change."""
+    path = _record_file(name)
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def _compare_with_record(weights: Weights, folder: Path) -> None:
+    """Record the hashes of weights on first use; later, refuse other files in the same place."""
+    record = _read_record(weights.name)
+    changed = {}
+    for path in (folder / file for file in weights.files):
+        stat, known = path.stat(), record.get(str(path), {})
+        state = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        if state.items() <= known.items():
+            continue
+        digest = _digest(path)
+        if known and digest != known["sha256"]:
+            raise InputError(
+                f"{path}: not the file that was used first (sha256 {known['sha256']}); put that file back, or accept "
+                f"the new one: hiero models get {weights.name} --source {folder}"
+            )
+        changed[str(path)] = {"sha256": digest, **state}
+    if changed:
+        with suppress(InputError, OSError):  # a home that is full or read-only keeps no records
+            write_text(_record_file(weights.name), json.dumps({**record, **changed}))
 
 
 def look_up(name: str) -> Weights:
@@ -180,7 +236,7 @@ def _from_addresses(
             except InputError as error:
                 part.unlink(missing_ok=True)
                 raise InputError(f"{url} cannot be used: {error}") from error
-        _verify(part, weights.files[file][1], url)
+        _verify(part, weights.files[file][1] or recorded_hashes(weights.name).get(file, ""), url)
         part.replace(folder / file)
 
 
@@ -314,11 +370,25 @@ def _copy_files(weights: Weights, source: Path, folder: Path) -> None:
 
 
 def _verify(path: Path, checksum: str, description: str) -> None:
-    """Remove a file whose hash is not the expected one, and raise."""
+    """Remove a file that is damaged or whose hash is not the expected one, and raise."""
+    if damage := _find_damage(path):
+        path.unlink(missing_ok=True)
+        raise InputError(f"{description}: {damage}; it was not used")
     if checksum and not is_genuine(path, checksum):
         path.unlink(missing_ok=True)
         kind = checksum.rpartition(":")[0] or "sha256"
         raise InputError(f"{description} is not the expected file (its {kind} differs); it was not used")
+
+
+def _find_damage(path: Path) -> str:
+    """What is wrong with a file at first sight, or an empty text."""
+    with path.open("rb") as file:
+        start = file.read(PAGE_START_BYTES)
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a web page and not weights; it may ask you to sign in or to confirm"
+    if start.startswith(ZIP_MAGIC) and not zipfile.is_zipfile(path):
+        return "incomplete"
+    return ""
 
 
 def _copy_member(archive: Path, name: str, member: str, target: Path, max_bytes: int) -> None:

@@ -167,7 +167,7 @@ class HieroTraining(TrainingLoop):
 
     def _save_model(self, folder: Path) -> None:
         training = {**self.config.to_dict(), "steps_done": self.step_number, "data": self.windows.summary()}
-        training["validation"] = self.scores
+        training["validation"], training["videos"] = self.scores, sorted({w.video for w in self.windows.windows})
         del training["model"]
         if self.text_encoder is not None:
             text_encoder = self.text_encoder.save(folder)
@@ -196,7 +196,8 @@ def validate(
 ) -> dict[str, float]:
     """The share of narrations that are found in held-out windows, and the losses.
 
-    The network and the random state stay as they are.
+    A narration is found if its best node is near it, or near another one of the window with the same text. The
+    network and the random state stay as they are.
     """
     model, config = objective.model, objective.losses
     device = next(model.parameters()).device
@@ -206,15 +207,17 @@ def validate(
     num_hits = num_narrations = 0
     starts = range(0, len(windows), batch_size)
     for start in starts:
-        x = windows.read(range(start, min(start + batch_size, len(windows)))).with_vectors(text_vectors).to(device)
+        batch = windows.read(range(start, min(start + batch_size, len(windows)))).to(device)
+        x = batch.with_vectors(text_vectors.to(device))
         with torch.autocast(device.type, dtype=objective.precision, enabled=objective.precision is not None):
             levels = model.forward_unchecked(x.features, x.mask, x.times, objective.spacing_s, threads=True)
             losses = compute_losses(model, levels, Timed(x.texts, x.text_times, x.text_mask), config)
             similarity = model.embed_text(x.texts) @ model.embed_video(levels[0].features).mT  # (B, M, T)
         loss_sums += torch.stack([losses.alignment, losses.threads]).double().cpu()
         best_node = similarity.float().masked_fill(~x.mask[:, None], -torch.inf).argmax(2)
-        distance_s = (x.times.gather(1, best_node) - x.text_times).abs()
-        num_hits += int(((distance_s <= 1 / config.alpha) & x.text_mask).sum())
+        distance_s = (x.times.gather(1, best_node)[:, :, None] - x.text_times[:, None]).abs()  # (B, M, M)
+        is_same = (batch.texts[:, :, None] == batch.texts[:, None]) & x.text_mask[:, None]
+        num_hits += int((((distance_s <= 1 / config.alpha) & is_same).any(2) & x.text_mask).sum())
         num_narrations += int(x.text_mask.sum())
     model.train(was_training)
     alignment, threads = (loss_sums / len(starts)).tolist()

@@ -14,6 +14,7 @@ import torch
 from tests.conftest import FIXTURES
 from tests.evaluation.simulated import goalstep_segment
 from tests.films import grey, write_video
+from tests.networks.released import egovlp_with_words, hiero_checkpoint, lavila_with_words
 
 EGO4D, GOALSTEP, EGOPROCEL = "data/ego4d/raw", "ego4d_goalstep/annotations", "egoprocel"
 WIDTH = 256  # of EgoVLP's features
@@ -61,11 +62,11 @@ def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def _write_features(path: Path, num_rows: int, seed: int) -> None:
+def _write_features(path: Path, num_rows: int, seed: int, width: int = WIDTH) -> None:
     """A few kinds of activity that alternate, with noise."""
     rng = np.random.default_rng(seed)
-    kinds = rng.normal(size=(8, WIDTH))
-    rows = kinds[np.arange(num_rows) // RUN_ROWS * 5 % 8] + rng.normal(0, 0.3, (num_rows, WIDTH))
+    kinds = rng.normal(size=(8, width))
+    rows = kinds[np.arange(num_rows) // RUN_ROWS * 5 % 8] + rng.normal(0, 0.3, (num_rows, width))
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(torch.from_numpy(rows.astype(np.float32)), path)
 
@@ -141,3 +142,26 @@ def _write_egoprocel(folder: Path) -> None:
     film = folder / "videos/MECCANO/0020.mp4"
     write_video(film, range(num_frames), fps=MECCANO_FPS, codec="mpeg4", pictures=pictures)
     _write_features(folder / "features/egovlp/MECCANO/0020.pt", num_frames // 16, 9)
+
+
+def write_other_backbones(folder: Path) -> None:
+    """Beside `write_release`: what the rows of Omnivore and LaViLa need, and EgoClip for training."""
+    _, _, distilbert = egovlp_with_words(folder / "egovlp.pth")
+    _, clip = lavila_with_words(folder / "lavila-l.pth")
+    texts = {"omnivore": distilbert.state_dict(), "lavila-l": clip}
+    features = {"omnivore": ("omnivore_video_swinl", 1536), "lavila-l": ("LaViLa-L", WIDTH)}
+    for name, (family, width) in features.items():
+        hiero_checkpoint(folder / f"checkpoints/hiero_{name}.pth", family, width, texts[name])
+        for seed, (purpose, uid) in enumerate(UIDS.items()):
+            num_rows = 60 if purpose == "goalstep_val_2" else NUM_ROWS
+            _write_features(folder / EGO4D / "features" / family / f"{uid}.pt", num_rows, seed, width)
+    films = folder / EGOPROCEL / "features/omnivore_video_swinl_window-16/MECCANO/0020.pt"
+    _write_features(films, MECCANO_FPS * MECCANO_S // 16, 9, 1536)
+    rows = [
+        [uid, "pass_1", 480.0, time_s, max(0, time_s - 1), time_s + 1, f"#C C {ACTIONS[int(time_s) % 4]}", "0", "0"]
+        for uid in list(UIDS.values())[:5]
+        for time_s in np.arange(1.0, 470.0, 4.0)
+    ]
+    columns = "video_uid narration_source video_dur narration_time clip_start clip_end clip_text tag_verb tag_noun"
+    lines = ["\t".join(map(str, row)) for row in [columns.split(), *rows]]
+    (folder / EGO4D / "annotations/egoclip.csv").write_text("\n".join(lines) + "\n")

@@ -24,8 +24,6 @@ def test_the_commands(tmp_path, engine, store, egoprocel_files, capsys):
     report = run([*egomcq, model], tmp_path / "1.json")
     assert report.settings["context"] == 2
     assert set(report.tables[0].rows[0].scores) == {"inter", "intra"}
-    with pytest.raises(InputError, match="--context"):  # it would be ignored
-        run([*egomcq, "raw"], "x.json")
     rates = tmp_path / "rates.csv"
     rates.write_text("".join(f"{name},{fps},{num}\n" for name, (fps, num) in egoprocel_files[1].items()))
     egoprocel = ["egoprocel", "--annotations", tmp_path / "annotations", "--features", features, "--model", model]

@@ -50,15 +50,22 @@ def test_egomcq_counts_what_is_missing(tmp_path, engine, store):
         embed_clips(load("raw"), store, [("a", 0.0, 1.0)], 4)
 
 
-def test_raw_features_with_words_of_their_own(tmp_path, store):
-    """A backbone's features and text tower, without a model: the mean of a clip's own segments."""
+@pytest.mark.parametrize("context", [0, 2])
+def test_raw_features_are_means_over_a_clip_and_its_context(tmp_path, store, context):
+    """A backbone's features and text tower, without a model."""
     questions = read_questions(write_questions(tmp_path / "egomcq.json"))
-    raw = SimpleNamespace(model=None, has_text=True, name="raw", encode=lambda texts: 2 * [np.eye(len(texts), WIDTH)])
-    table, _ = evaluate_egomcq(raw, store, questions)
+    rng = np.random.default_rng(0)
+
+    def encode(texts):
+        vectors = rng.normal(size=(len(texts), WIDTH))
+        return vectors, vectors
+
+    raw = SimpleNamespace(model=None, has_text=True, name="raw", encode=encode)
+    table, _ = evaluate_egomcq(raw, store, questions, context)
     assert set(table.rows[0].scores) == {"inter", "intra"}
     video, start_s, end_s = questions[0].choices[0]
-    (vector,) = embed_clips(raw, store, [(video, start_s, end_s)], 4)
-    window = context_window(store.num_segments(video), CLOCK, start_s, end_s, 0)
+    (vector,) = embed_clips(raw, store, [(video, start_s, end_s)], context)
+    window = context_window(store.num_segments(video), CLOCK, start_s, end_s, context)
     mean = store.read(video, window.start, window.end).float().mean(0).numpy()
     np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), rtol=1e-5)
 

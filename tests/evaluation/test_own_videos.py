@@ -10,7 +10,7 @@ import pytest
 from hiero.cli import app
 from hiero.engine import NO_TEXT, load
 from hiero.errors import InputError
-from hiero.evaluation.cases import map_cases
+from hiero.evaluation.cases import map_cases, read_input_features
 from hiero.evaluation.own_videos import TASKS, evaluate_own_videos, read_own_cases
 from hiero.evaluation.results import Report
 from hiero.formats.annotations import read_annotations
@@ -48,6 +48,34 @@ def test_the_command(model, data, capsys):
     for more, message in ((["--tasks", "magic"], "--tasks"), (["--hz", "0"], "positive")):
         with pytest.raises(InputError, match=message):
             app([*arguments, *more], result_action="return_value")
+
+
+def test_videos_of_the_training_are_named_and_can_be_left_out(model, data, capsys):
+    def train_on(*videos):
+        config = json.loads((model / "config.json").read_text()) | {"training": {"videos": videos}}
+        (model / "config.json").write_text(json.dumps(config))
+
+    def score(*more):
+        arguments = ["eval", "own", "--features", str(data / "features"), "--annotations", str(data / "steps.json")]
+        arguments += ["--model", str(model), "--device", "cpu", "--no-baselines", "--tasks", "grounding", "--json"]
+        app([*arguments, *more], result_action="return_value")
+        printed = capsys.readouterr()
+        return json.loads(printed.out)["settings"]["videos"], printed.err
+
+    train_on("v0", "other")
+    num_videos, log = score()
+    assert num_videos == 3
+    assert "--held-out" in log
+    assert score("--held-out")[0] == 2
+    train_on("v0", "v1", "v2")
+    with pytest.raises(InputError, match="--skip"):
+        score("--held-out")
+
+
+def test_features_of_another_width_name_models_that_take_them(model, tmp_path):
+    np.save(tmp_path / "tea.npy", np.zeros((30, 1536), dtype=np.float32))
+    with pytest.raises(InputError, match="hiero-omnivore"):
+        read_input_features(load(model, device="cpu"), tmp_path / "tea.npy")
 
 
 def test_nothing_is_left_out_in_silence(model, data):

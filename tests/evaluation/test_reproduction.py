@@ -266,6 +266,10 @@ def test_mistakes_say_what_to_do(release, tmp_path, capsys):
     for place, _ in definitions()["release"].values():
         if not place.endswith(("rates.csv", "egoclip.csv")):  # videos are expected, and networks are not trained
             assert named.count(str(tmp_path / "empty" / place)) == 1
+    (tmp_path / "empty" / "egomcq.json").touch()  # the layout of docs/reproduction.md is accepted, too
+    with pytest.raises(InputError, match="missing"):
+        run(tmp_path / "empty", "-o", tmp_path / "out")
+    assert f"present  {tmp_path / 'empty' / 'egomcq.json'}" in capsys.readouterr().err
     with FileLock(tmp_path / "out" / ".lock"), pytest.raises(BusyError, match="out"):
         run(release, "-o", tmp_path / "out")
 

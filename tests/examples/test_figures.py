@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hiero.errors import InputError
-from tests.evaluation.simulated import STEPS, save_identity_model, write_own_videos
+from tests.evaluation.simulated import STEPS, goalstep_segment, save_identity_model, write_own_videos
 from tests.films import write_video
 from tests.optional import skip_without
 
@@ -25,8 +26,8 @@ def data(tmp_path, monkeypatch):
     return write_own_videos(tmp_path)
 
 
-def draw(data, kind, source, out, *options):
-    arguments = (kind, data / source, "--annotations", data / "steps.json", "--model", data / "model", *options)
+def draw(data, kind, source, out, *options, annotations="steps.json"):
+    arguments = (kind, data / source, "--annotations", data / annotations, "--model", data / "model", *options)
     app([*map(str, arguments), "-o", str(data / out)], result_action="return_value")
     return data / out
 
@@ -41,6 +42,21 @@ def test_figures_are_drawn_in_both_formats(data, kind):
     assert grey.std() > 20  # something is drawn
     with pytest.raises(InputError, match="v9"):
         draw(data, kind, "features/v0.npy", "x.png", "--video", "v9")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["goalstep_val.json", "v0.csv"])
+def test_official_annotations_are_drawn(data, layout):
+    spans = [(20.0 * i, 20.0 * (i + 1)) for i in range(4)]
+    if layout == "v0.csv":  # of EgoProceL
+        rows = (f"{start_s},{end_s},{i} do it\n" for i, (start_s, end_s) in enumerate(spans))
+        (data / layout).write_text("".join(rows))
+    else:
+        segments = [goalstep_segment(start_s, end_s, "Cook: stir", "stir") for start_s, end_s in spans]
+        video = {"video_uid": "v0", "start_time": 0.0, "end_time": 240.0, "segments": segments}
+        (data / layout).write_text(json.dumps({"videos": [video]}))
+    figure = draw(data, "similarity", "features/v0.npy", "figure.svg", annotations=layout)
+    assert ElementTree.parse(figure).getroot().tag.endswith("svg")
 
 
 @pytest.mark.slow

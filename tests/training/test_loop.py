@@ -12,6 +12,7 @@ import examples.custom_operator  # noqa: F401  registers mean-neighbours
 from examples.simulation import bag_of_words
 from hiero.config import LossConfig, ModelConfig, TextConfig
 from hiero.errors import InputError
+from hiero.features.stores import FeatureStore
 from hiero.model.ensemble import load_model
 from hiero.model.hiero import HiERO
 from hiero.model.released import read_released
@@ -21,6 +22,8 @@ from hiero.storage.files import load_tensors
 from hiero.training.fabric import make_fabric
 from hiero.training.hiero_training import HieroTraining, validate
 from hiero.training.loop import STATE_FILE, TrainingStopped
+from hiero.training.narrated_windows import NarratedWindows
+from hiero.training.narrations import read_narrations
 from hiero.training.step import Objective, TrainStep, make_adam
 from tests.conftest import FIXTURES
 from tests.networks.test_encoders import word_tokenizer
@@ -121,6 +124,8 @@ def test_watching_changes_nothing(collection, tmp_path):
     assert (tmp_path / "watched" / "best" / "model.safetensors").is_file()
     assert json.loads((tmp_path / "watched" / "best" / "config.json").read_text())["training"]["validation"][-1] == best
     score = validate(watched.objective, windows, bag_of_words(windows.texts))
+    trained = json.loads((tmp_path / "watched" / "config.json").read_text())["training"]
+    assert trained["videos"] == sorted({window.video for window in windows.windows})
     assert score["narrations found"] == pytest.approx(watched.scores[-1]["narrations found"])
 
 
@@ -258,3 +263,14 @@ def test_a_text_encoder_trained_along(collection, tmp_path, monkeypatch, mode):
     run(tmp_path / "parts", stop_at=3)
     run(tmp_path / "parts", resume=True)
     assert same_state(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_validation_finds_a_text_at_any_of_its_times(collection, tmp_path):
+    """Whichever node an untrained network chooses, a text that is narrated all the time is near it."""
+    video = next(iter(FeatureStore(collection.store)))
+    rows = [f"{video},{time_s},cuts the onion" for time_s in range(0, 60, 2)]
+    (tmp_path / "narrations.csv").write_text("\n".join(["video,time_s,text", *rows]) + "\n")
+    windows = NarratedWindows(FeatureStore(collection.store), read_narrations(tmp_path / "narrations.csv"), 60.0)
+    training = prepared(collection, tmp_path / "model", changes={"epochs": 1})
+    scores = validate(training.objective, windows, bag_of_words(windows.texts))
+    assert scores["narrations found"] == 1.0
