@@ -83,6 +83,7 @@ MOVED: dict[tuple[str, ...], str] = {
     ("figure",): "python -m examples.figures",
     ("watch",): "hiero steps RECORDING",
     ("push-steps",): "hiero steps VIDEO -o OUT --export labelstudio",
+    ("serve", "--write-edits"): "hiero steps VIDEO --edits server:ROOT",
     ("table",): "hiero reproduce DATA TABLE",
     ("data",): "hiero reproduce DATA --check",
     ("corpus", "repair"): "hiero index VIDEO --to CORPUS",

@@ -62,8 +62,8 @@ def serve(
         raise InputError(f"the server needs {error.name}; run: pip install 'hiero-video[serve]'") from None
 
     check_at_least("--jobs", settings.jobs)
-    check_at_least("--upload-limit", settings.upload_limit)
-    if not what and settings.upload is None:
+    check_at_least("--upload-limit", settings.upload_limit, 0)
+    if not what and settings.upload is None and settings.root is None:
         settings = _first_start(settings)
     if options.transcript is not None:
         raise InputError("--transcript is for one video; put it next to the video: kitchen.srt for kitchen.mp4")
@@ -152,7 +152,7 @@ def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | 
     library = open_library(list(what), options.load_engine(), settings.truth, log, join, may_be_empty=settings.watch)
     if settings.index and library.corpus is None:
         raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
-    library.cache, library.adds_to_corpus = options.cache, settings.index
+    library.join, library.cache, library.adds_to_corpus = join, options.cache, settings.index
     library.transcripts = TranscriptSettings(None, not options.no_transcript, options.speech, options.cache)
     library.labels = read_labels(settings.labels)
     return library
@@ -164,6 +164,7 @@ def _first_start(settings: ServerSettings) -> ServerSettings:
 
     return replace(
         settings,
+        root=settings.state or home() / "server",
         upload=home() / "videos",
         token=settings.token or new_token(),
         choose_folders=is_loopback(settings.host),

@@ -190,7 +190,16 @@ class Engine(Embedder):
         """Whether the features of a remote video are cached, so that it need not be downloaded."""
         if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
             return False
-        return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}").is_file()
+        return self._features_file(key, stream).is_file()
+
+    def was_read(self, source: VideoSource) -> bool:
+        """Whether the features of a video are cached, as far as that is known without reading a large file."""
+        keys = [file.quick_key() for file in source.files]
+        return all(key is not None and self._features_file(key, 0).is_file() for key in keys)
+
+    def _features_file(self, key: str, stream: int) -> Path:
+        """Where the features of a file with this content are cached."""
+        return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}")
 
     def _read_source(
         self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback

@@ -24,7 +24,7 @@ from hiero.errors import BusyError, InputError
 from hiero.networks.vector_cache import TextCache
 from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
-from hiero.serve.edits import ConflictError, EditStore, clear_stale
+from hiero.serve.edits import ConflictError, FileEdits, StoredEdits, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import INTERNAL_ERROR, JobQueue, hide_folders, run_job, watch_folders
@@ -37,6 +37,7 @@ from hiero.serve.users import Access, ForbiddenError
 
 STATIC = Path(__file__).parent / "static"
 ROUTERS = (routing.public, routing.view, routing.edit, routing.admin)  # the imported modules add their routes
+START_S = 2.0  # time after which the page is shown although some videos were not looked at yet
 RETRY_S = 5  # after which a client may repeat a request for something that was busy
 UNREADABLE_BODY = "the body must be JSON in UTF-8 with fewer than 1000 nested levels"
 ERROR_STATUS: dict[type[Exception], int] = {  # the first that fits
@@ -57,15 +58,32 @@ def create_app(
 ) -> Application:
     """Create the application of a server."""
     settings, state = settings or ServerSettings(), state or State()
-    library.edits = EditStore(state, settings.write_edits)
-    adding.add_uploads(library, settings.upload)
+    library.edits = StoredEdits(state) if state.is_persistent else FileEdits(state)
+    adding.add_uploads(library, settings.upload_folder)
     clear_stale({entry.path.parent for entry in library.entries.values()})
     jobs = JobQueue(partial(run_job, library), state, settings.jobs)
+    start = threading.Thread(target=_start, args=(library, jobs, settings), daemon=True)
+    start.start()
+    start.join(START_S)
     log, metrics = EventLog(settings.log_format, state), _create_metrics(library, jobs)
     services = Services(settings, library, state, Access(state, settings), jobs, log, metrics)
     if watcher is not None:
         threading.Thread(target=watch_folders, args=(library, jobs, watcher, log), daemon=True).start()
     return Application(services)
+
+
+def _start(library: Library, jobs: JobQueue, settings: ServerSettings) -> None:
+    """Find out which videos were processed before, and process uploads that never were."""
+    entries = list(library.entries.values())
+    library.recognise(entries)
+    if isinstance(library.edits, StoredEdits):
+        library.edits.upgrade(entries)
+    library.recognise(entries, may_read=True)
+    if settings.auto and settings.upload_folder is not None:
+        had_jobs = library.edits.state.videos_with_jobs()
+        for entry in entries:
+            if entry.is_upload and not entry.is_read and entry.id not in had_jobs:
+                jobs.start(entry.id, entry.folder)
 
 
 class Application(RequestLog):

@@ -30,6 +30,8 @@ class Entry:
     id: str
     name: str
     source: VideoSource
+    folder: str  # clients must not see the folders above it
+    is_upload: bool = False
     was_read: bool = False
     key: str | None = None  # of the content when the server last looked at it
     duration_s: float | None = None
@@ -49,11 +51,6 @@ class Entry:
     def is_read(self) -> bool:
         """Whether it opens at once: it was processed before or is a feature file."""
         return self.was_read or not self.is_video
-
-    @cached_property
-    def folder(self) -> str:
-        """The name of its folder. Clients must not see the folders above it."""
-        return Path(self.source.name).parent.name
 
     @cached_property
     def date(self) -> str:

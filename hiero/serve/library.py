@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +26,13 @@ from hiero.formats.hiero_json import mark_origins, parse_hierarchy
 from hiero.media.addresses import is_address
 from hiero.media.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.media.source import VideoInput, VideoSource
-from hiero.serve.edits import EditStore, SavedSteps, Versions
+from hiero.serve.edits import EditStore, FileEdits, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
 from hiero.serve.open_videos import OpenVideos
+from hiero.serve.state import KnownVideo
 from hiero.serve.workers import WorkerPool
 from hiero.steps.prototypes import StepPrototypes
+from hiero.storage.cache import content_key
 from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
 ID_LENGTH = 12  # hexadecimal digits
@@ -71,26 +74,75 @@ class Library:
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # annotated steps by name of the video
     labels: list[str] | None = None
     adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
+    join: bool | None = None  # chapters of recordings, as for `find_recordings`
     cache: bool = True
     transcripts: TranscriptSettings = DEFAULT_SETTINGS
-    edits: EditStore = field(default_factory=EditStore)
+    edits: EditStore = field(default_factory=FileEdits)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
+    indexed: dict[str, KnownVideo] = field(default_factory=dict)  # contents of the corpus, by their keys
     _by_name: dict[str, Entry] = field(default_factory=dict)
     _read_locks: dict[str, threading.Lock] = field(default_factory=dict)
+    adding: threading.Lock = field(default_factory=threading.Lock)  # held while an upload gets its place
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
     _updates: WorkerPool = field(default_factory=lambda: WorkerPool(1))  # of the corpus
 
-    def add(self, source: VideoInput, name: str | None = None) -> Entry:
-        """Add a video: a file, or several that belong together."""
+    def add(self, source: VideoInput, name: str | None = None, id: str = "", folder: str = "") -> Entry:
+        """Add a video: a file, or several that belong together. Its id and folder follow from its path by default."""
         source = VideoSource.of(source).resolve()
-        id = hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
+        id = id or hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
         with self._lock:
-            if id in self.entries:
-                return self.entries[id]
-            entry = Entry(id, free_name(name or source.path.stem, self._by_name), source)
+            if (entry := self.entries.get(id)) is not None:
+                if entry.source != source:  # a recording got another chapter
+                    entry.source = source
+                    _forget(entry)
+                return entry
+            name = free_name(name or source.path.stem, self._by_name)
+            entry = Entry(id, name, source, folder or Path(source.name).parent.name)
             self.entries[id] = self._by_name[entry.name] = entry
             return entry
+
+    def recognise(self, entries: Sequence[Entry], *, may_read: bool = False) -> None:
+        """Mark the videos as processed that were processed before, by this server, another one or a command.
+
+        Contents are recognised that are known without reading large files; with `may_read`, afterwards also those of
+        the same length as a video that was processed, because that may have been moved.
+        """
+        if not self.cache:
+            return
+        unknown = [entry for entry in entries if not self._recognise(entry, entry.source.quick_key)]
+        lengths = {video.num_bytes for video in self.known.values()} if may_read else set()
+        for entry in unknown:
+            if entry.key is None and num_bytes(entry) in lengths:
+                self._recognise(entry, entry.source.known_key)
+
+    def _recognise(self, entry: Entry, find_key: Callable[[], str | None]) -> bool:
+        """Whether a video was processed before."""
+        if entry.is_read:
+            return True
+        with suppress(InputError, OSError):  # for example a file that is missing now
+            if (key := find_key()) is None:
+                return False
+            if (video := self.known.get(key)) is not None:
+                entry.duration_s, entry.num_steps, entry.names = video.duration_s, video.num_steps, video.names
+            entry.key = key
+            entry.was_read = video is not None or self.engine.was_read(entry.source)
+        return entry.is_read
+
+    @cached_property
+    def known(self) -> dict[str, KnownVideo]:
+        """The videos that were processed with this model, by the keys of their contents."""
+        return {**self.indexed, **self.edits.state.known_videos(self.engine.key)}
+
+    def remember(self, entry: Entry, steps: Hierarchy) -> None:
+        """Keep what the list shows about a processed video."""
+        entry.names = finest_names(steps)
+        if entry.key is not None and entry.was_read:
+            video = KnownVideo(entry.key, num_bytes(entry), entry.duration_s, entry.num_steps, entry.names)
+            if self.known.get(entry.key) != video:
+                with suppress(InputError):  # for example a full disk; it can be found out again
+                    self.edits.state.save_video(self.engine.key, video)
+                    self.known[entry.key] = video
 
     def find(self, id: str) -> Entry:
         """Find an entry by its id. Raises NotFoundError if there is none."""
@@ -100,6 +152,16 @@ class Library:
 
     def find_by_name(self, name: str) -> Entry | None:
         return self._by_name.get(name)
+
+    def find_content(self, path: Path) -> Entry | None:
+        """The video that has a file with the content of this one."""
+        length = path.stat().st_size
+        for entry in list(self.entries.values()):
+            for other in entry.source.paths:
+                with suppress(OSError):
+                    if other.stat().st_size == length and content_key(other) == content_key(path):
+                        return entry
+        return None
 
     def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
         """How many entries have each value that a filter can ask for, most frequent first."""
@@ -147,7 +209,8 @@ class Library:
         """Forget that a video was processed if its files have been replaced since."""
         with suppress(OSError):  # nothing replaces a missing file
             if entry.key is not None and (key := entry.source.known_key()) != entry.key:
-                entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, key, None, None, ()
+                _forget(entry)
+                entry.key = key
 
     def is_current(self, record: IndexedVideo) -> bool:
         """Whether the corpus has the content that the files of a video have now, as far as the server knows."""
@@ -166,10 +229,11 @@ class Library:
             video = self.videos.find(entry.id)
             if video is not None and not video.has_changed:  # another thread was first
                 return video
-            video = self.engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
+            source = entry.source
+            video = self.engine.read(source, cache=self.cache, edits=False, progress=progress)
             video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
-            key = entry.source.known_key()
-            if video.has_changed:
+            key = source.known_key()
+            if video.has_changed or entry.source != source:
                 raise InputError(f"{entry.name}: changed while it was read; process it again when it is complete")
             self.videos.add(entry.id, video)
             entry.was_read, entry.key, entry.duration_s = True, key, video.duration_s
@@ -201,14 +265,16 @@ class Library:
             if self.edits.exists(entry):
                 self.update_corpus(entry)
         entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
-        entry.names = finest_names(self.current_steps(entry))
+        self.remember(entry, self.current_steps(entry))
 
     def find_record(self, entry: Entry) -> IndexedVideo | None:
         """The record of a video in the corpus, or None if it is not there, or if the corpus is missing or damaged."""
         record = None
         with suppress(InputError, OSError):
             record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
-        return record if record is not None and record.path == entry.source.name else None
+        # In a corpus that was restored elsewhere, the paths are those of before.
+        is_same = record is not None and (record.path == entry.source.name or record.sha256 == entry.key)
+        return record if is_same else None
 
     def ask(self, entry: Entry, video: Video, query: str, num: int) -> Answer:
         """Find a text in an open video, also in the names that people gave to its steps."""
@@ -222,7 +288,7 @@ class Library:
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]
         edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
-        entry.names = finest_names(edits.hierarchy)
+        self.remember(entry, edits.hierarchy)
         self.update_corpus(entry)
         return edits
 
@@ -257,13 +323,23 @@ class Library:
             return  # nobody sees its steps, and to read it could take minutes
         try:
             steps = self.current_steps(entry)
-            entry.names = finest_names(steps)
+            self.remember(entry, steps)
             if self.corpus is not None and record is not None:
                 self.corpus.add(self.read(entry), steps, entry.name, entry.source.key(), record.transcripts)
         except BusyError:
             self._updates.submit(entry.id, lambda: self._update_corpus(entry))
         except (InputError, OSError) as error:
             logging.getLogger(__name__).warning("hiero: %s is not up to date in the corpus: %s", entry.name, error)
+
+
+def _forget(entry: Entry) -> None:
+    """Forget what is known about the content of a video."""
+    entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, None, None, None, ()
+
+
+def num_bytes(entry: Entry) -> int:
+    """Size of the files of a video on this machine."""
+    return sum(path.stat().st_size for path in entry.source.paths if path.is_file())
 
 
 def finest_names(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -307,10 +383,12 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     library.corpus.check_model(library.engine)
     names = library.corpus.step_names()
     for record in library.corpus.videos():
+        num_steps = record.levels[-1] if record.levels else None
+        known = KnownVideo(record.sha256, 0, record.duration_s, num_steps, names.get(record.video, ()))
+        library.indexed[record.sha256] = known
         if missing := record.source.missing_paths:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
             entry = library.add(record.source, record.video)
             entry.was_read, entry.key = True, record.sha256
-            entry.duration_s, entry.names = record.duration_s, names.get(record.video, ())
-            entry.num_steps = record.levels[-1] if record.levels else None
+            entry.duration_s, entry.num_steps, entry.names = known.duration_s, known.num_steps, known.names

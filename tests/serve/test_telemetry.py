@@ -10,9 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hiero.serve.app import create_app
-from hiero.serve.edits import EditStore
+from hiero.serve.database import FILE_NAME
+from hiero.serve.edits import FileEdits
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.state import State
 from tests.serve.conftest import connect
 from tests.waiting import PATIENCE_S
 
@@ -85,7 +86,7 @@ def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
             other.execute("COMMIT")
             assert [answer.result(PATIENCE_S).status_code for answer in waiting] == [200, 202]
         other.close()
-    library.edits = EditStore()
+    library.edits = FileEdits()
 
 
 def test_the_log_has_the_address_of_the_visitor(library, capsys):
@@ -121,4 +122,4 @@ def test_health(library, tmp_path):
     with TestClient(broken, base_url="http://localhost") as client:
         assert client.get("/readyz").status_code == 503
         assert client.get("/api/videos").status_code == 503
-    library.edits = EditStore()
+    library.edits = FileEdits()
