@@ -181,25 +181,16 @@ class Engine(Embedder):
         for file in source.files:
             if not file.exists():
                 raise InputError(f"{file.path}: no such file")
-            if file.is_remote and cache and self._is_cached(file, stream):
+            if file.is_remote and cache and self.is_cached(file, file.known_key(), stream):
                 file.fetch_companions()
             else:
                 file.fetch(progress)
 
-    def _is_cached(self, file: SourceFile, stream: int) -> bool:
-        """Whether the features of a remote video are cached, so that it need not be downloaded."""
-        if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
+    def is_cached(self, file: SourceFile, key: str | None, stream: int = 0) -> bool:
+        """Whether the features of a video with this content are cached, so that nothing need be read or downloaded."""
+        if file.path.suffix.lower() in FEATURE_SUFFIXES or key is None:
             return False
-        return self._features_file(key, stream).is_file()
-
-    def was_read(self, source: VideoSource) -> bool:
-        """Whether the features of a video are cached, as far as that is known without reading a large file."""
-        keys = [file.quick_key() for file in source.files]
-        return all(key is not None and self._features_file(key, 0).is_file() for key in keys)
-
-    def _features_file(self, key: str, stream: int) -> Path:
-        """Where the features of a file with this content are cached."""
-        return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}")
+        return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}").is_file()
 
     def _read_source(
         self, source: VideoSource, clock: Clock | None, cache: bool, stream: int, progress: ProgressCallback

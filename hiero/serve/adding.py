@@ -29,6 +29,7 @@ from hiero.serve.edits import clear_stale
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import ID_LENGTH, Library
 from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
+from hiero.storage.cache import content_key
 from hiero.storage.files import real_path, user_home
 from hiero.types import check_text
 
@@ -81,7 +82,7 @@ def _place(context: RequestContext, part: Path, file_name: str) -> dict[str, Any
     except InputError:
         raise InputError(f"{file_name}: cannot be read as a video") from None
     with library.adding:
-        if (existing := library.find_content(part)) is not None:
+        if (existing := _find_content(library, part)) is not None:
             return {"id": existing.id, "name": existing.name, "existed": True}
         people = part.parent / user_folder(user)
         begun = _find_recording(people, part, file_name) if library.join is not False else None
@@ -94,6 +95,17 @@ def _place(context: RequestContext, part: Path, file_name: str) -> dict[str, Any
         with suppress(InputError):  # the queue is full; the video can be processed later
             context.services.jobs.start(entry.id, user, duration_s, again=begun is not None)
     return {"id": entry.id, "name": entry.name, "existed": False}
+
+
+def _find_content(library: Library, path: Path) -> Entry | None:
+    """The video that has a file with the content of this one."""
+    length = path.stat().st_size
+    for entry in list(library.entries.values()):
+        for other in entry.source.paths:
+            with suppress(OSError):
+                if other.stat().st_size == length and content_key(other) == content_key(path):
+                    return entry
+    return None
 
 
 def _flush(file: IO[bytes]) -> None:

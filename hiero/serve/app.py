@@ -24,7 +24,7 @@ from hiero.errors import BusyError, InputError
 from hiero.networks.vector_cache import TextCache
 from hiero.serve import adding, edit_routes, routing, server_routes, video_routes  # noqa: F401
 from hiero.serve.edit_routes import to_etag
-from hiero.serve.edits import ConflictError, FileEdits, StoredEdits, clear_stale
+from hiero.serve.edits import ConflictError, FileEdits, StateEdits, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import INTERNAL_ERROR, JobQueue, hide_folders, run_job, watch_folders
@@ -58,7 +58,9 @@ def create_app(
 ) -> Application:
     """Create the application of a server."""
     settings, state = settings or ServerSettings(), state or State()
-    library.edits = StoredEdits(state) if state.is_persistent else FileEdits(state)
+    library.edits = StateEdits(state) if state.is_persistent else FileEdits(state)
+    if library.cache:
+        library.memory.open(library.engine, state)
     adding.add_uploads(library, settings.upload_folder)
     clear_stale({entry.path.parent for entry in library.entries.values()})
     jobs = JobQueue(partial(run_job, library), state, settings.jobs)
@@ -75,10 +77,10 @@ def create_app(
 def _start(library: Library, jobs: JobQueue, settings: ServerSettings) -> None:
     """Find out which videos were processed before, and process uploads that never were."""
     entries = list(library.entries.values())
-    library.recognise(entries)
-    if isinstance(library.edits, StoredEdits):
+    library.memory.recognise(entries)
+    if isinstance(library.edits, StateEdits):
         library.edits.upgrade(entries)
-    library.recognise(entries, may_read=True)
+    library.memory.recognise(entries, may_read=True)
     if settings.auto and settings.upload_folder is not None:
         had_jobs = library.edits.state.videos_with_jobs()
         for entry in entries:

@@ -125,7 +125,7 @@ class FileEdits(EditStore):
             raise InputError(f"{message}; start the server with --root FOLDER") from error
 
 
-class StoredEdits(EditStore):
+class StateEdits(EditStore):
     """Edits in a persistent state, with their history. They belong to this server, and to the content of a video."""
 
     has_history = True

@@ -52,6 +52,11 @@ class Entry:
         """Whether it opens at once: it was processed before or is a feature file."""
         return self.was_read or not self.is_video
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files on this machine."""
+        return sum(path.stat().st_size for path in self.source.paths if path.is_file())
+
     @cached_property
     def date(self) -> str:
         """The day on which its file was last changed, such as 2026-11-18. Empty if the file is not here."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,11 +27,11 @@ from hiero.media.recordings import NoFilesError, find_recordings, free_name, is_
 from hiero.media.source import VideoInput, VideoSource
 from hiero.serve.edits import EditStore, FileEdits, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
+from hiero.serve.memory import Memory
 from hiero.serve.open_videos import OpenVideos
 from hiero.serve.state import KnownVideo
 from hiero.serve.workers import WorkerPool
 from hiero.steps.prototypes import StepPrototypes
-from hiero.storage.cache import content_key
 from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
 
 ID_LENGTH = 12  # hexadecimal digits
@@ -78,9 +77,9 @@ class Library:
     cache: bool = True
     transcripts: TranscriptSettings = DEFAULT_SETTINGS
     edits: EditStore = field(default_factory=FileEdits)
+    memory: Memory = field(default_factory=Memory)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
-    indexed: dict[str, KnownVideo] = field(default_factory=dict)  # contents of the corpus, by their keys
     _by_name: dict[str, Entry] = field(default_factory=dict)
     _read_locks: dict[str, threading.Lock] = field(default_factory=dict)
     adding: threading.Lock = field(default_factory=threading.Lock)  # held while an upload gets its place
@@ -102,48 +101,6 @@ class Library:
             self.entries[id] = self._by_name[entry.name] = entry
             return entry
 
-    def recognise(self, entries: Sequence[Entry], *, may_read: bool = False) -> None:
-        """Mark the videos as processed that were processed before, by this server, another one or a command.
-
-        Contents are recognised that are known without reading large files; with `may_read`, afterwards also those of
-        the same length as a video that was processed, because that may have been moved.
-        """
-        if not self.cache:
-            return
-        unknown = [entry for entry in entries if not self._recognise(entry, entry.source.quick_key)]
-        lengths = {video.num_bytes for video in self.known.values()} if may_read else set()
-        for entry in unknown:
-            if entry.key is None and num_bytes(entry) in lengths:
-                self._recognise(entry, entry.source.known_key)
-
-    def _recognise(self, entry: Entry, find_key: Callable[[], str | None]) -> bool:
-        """Whether a video was processed before."""
-        if entry.is_read:
-            return True
-        with suppress(InputError, OSError):  # for example a file that is missing now
-            if (key := find_key()) is None:
-                return False
-            if (video := self.known.get(key)) is not None:
-                entry.duration_s, entry.num_steps, entry.names = video.duration_s, video.num_steps, video.names
-            entry.key = key
-            entry.was_read = video is not None or self.engine.was_read(entry.source)
-        return entry.is_read
-
-    @cached_property
-    def known(self) -> dict[str, KnownVideo]:
-        """The videos that were processed with this model, by the keys of their contents."""
-        return {**self.indexed, **self.edits.state.known_videos(self.engine.key)}
-
-    def remember(self, entry: Entry, steps: Hierarchy) -> None:
-        """Keep what the list shows about a processed video."""
-        entry.names = finest_names(steps)
-        if entry.key is not None and entry.was_read:
-            video = KnownVideo(entry.key, num_bytes(entry), entry.duration_s, entry.num_steps, entry.names)
-            if self.known.get(entry.key) != video:
-                with suppress(InputError):  # for example a full disk; it can be found out again
-                    self.edits.state.save_video(self.engine.key, video)
-                    self.known[entry.key] = video
-
     def find(self, id: str) -> Entry:
         """Find an entry by its id. Raises NotFoundError if there is none."""
         if (entry := self.entries.get(id)) is None:
@@ -152,16 +109,6 @@ class Library:
 
     def find_by_name(self, name: str) -> Entry | None:
         return self._by_name.get(name)
-
-    def find_content(self, path: Path) -> Entry | None:
-        """The video that has a file with the content of this one."""
-        length = path.stat().st_size
-        for entry in list(self.entries.values()):
-            for other in entry.source.paths:
-                with suppress(OSError):
-                    if other.stat().st_size == length and content_key(other) == content_key(path):
-                        return entry
-        return None
 
     def count_facets(self, entries: Sequence[Entry]) -> dict[str, list[dict[str, Any]]]:
         """How many entries have each value that a filter can ask for, most frequent first."""
@@ -265,7 +212,7 @@ class Library:
             if self.edits.exists(entry):
                 self.update_corpus(entry)
         entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
-        self.remember(entry, self.current_steps(entry))
+        self.memory.remember(entry, self.current_steps(entry))
 
     def find_record(self, entry: Entry) -> IndexedVideo | None:
         """The record of a video in the corpus, or None if it is not there, or if the corpus is missing or damaged."""
@@ -288,7 +235,7 @@ class Library:
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]
         edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
-        self.remember(entry, edits.hierarchy)
+        self.memory.remember(entry, edits.hierarchy)
         self.update_corpus(entry)
         return edits
 
@@ -323,7 +270,7 @@ class Library:
             return  # nobody sees its steps, and to read it could take minutes
         try:
             steps = self.current_steps(entry)
-            self.remember(entry, steps)
+            self.memory.remember(entry, steps)
             if self.corpus is not None and record is not None:
                 self.corpus.add(self.read(entry), steps, entry.name, entry.source.key(), record.transcripts)
         except BusyError:
@@ -335,16 +282,6 @@ class Library:
 def _forget(entry: Entry) -> None:
     """Forget what is known about the content of a video."""
     entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, None, None, None, ()
-
-
-def num_bytes(entry: Entry) -> int:
-    """Size of the files of a video on this machine."""
-    return sum(path.stat().st_size for path in entry.source.paths if path.is_file())
-
-
-def finest_names(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """The names of the finest steps in time order, each once."""
-    return tuple(dict.fromkeys(step.label for step in hierarchy.levels[-1] if step.label))
 
 
 def open_library(
@@ -385,7 +322,7 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     for record in library.corpus.videos():
         num_steps = record.levels[-1] if record.levels else None
         known = KnownVideo(record.sha256, 0, record.duration_s, num_steps, names.get(record.video, ()))
-        library.indexed[record.sha256] = known
+        library.memory.known[record.sha256] = known
         if missing := record.source.missing_paths:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:

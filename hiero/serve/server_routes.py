@@ -38,7 +38,7 @@ def read(context: Context, entry: FoundEntry) -> dict[str, Any]:
 @edit.post("/api/read", status_code=202, responses=ERRORS)
 def read_all(context: Context, wanted: Filter) -> dict[str, int]:
     """Process all videos that match a filter and have not been processed."""
-    context.library.recognise(context.library.list_entries(wanted))
+    context.library.memory.recognise(context.library.list_entries(wanted))
     entries = [entry for entry in context.library.list_entries(wanted) if not entry.is_read]
     for entry in entries:
         read(context, entry)

@@ -161,7 +161,10 @@ class State(Database):
         """The videos that were processed with a model, by their keys."""
         columns = "key, num_bytes, duration_s, num_steps, names"
         rows = self._execute(f"SELECT {columns} FROM videos WHERE model = ?", model)
-        return {row[0]: KnownVideo(*row[:4], names=tuple(json.loads(row[4]))) for row in rows}
+        videos = [
+            KnownVideo(key, size, length, num, tuple(json.loads(names))) for key, size, length, num, names in rows
+        ]
+        return {video.key: video for video in videos}
 
     # Edits
 

@@ -108,7 +108,7 @@ async def report(context: Context, wanted: Filter) -> dict[str, Any]:
 @view.get("/api/videos/{id}", responses=ERRORS)
 async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """One video with its duration and its files."""
-    await context.run(lambda: context.library.recognise([entry]))
+    await context.run(lambda: context.library.memory.recognise([entry]))
     if entry.is_read and len(entry.source.files) > 1:
         files = public_files((await context.open_video(entry)).files)
     else:
