@@ -62,7 +62,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
         cache.app,
     ),
     "Benchmarks": (evaluation.app, reproduce.reproduce),
-    "Server": (serve.app, doctor.doctor),
+    "Server": (serve.app, serve.backup, serve.restore, doctor.doctor),
 }
 for group_number, (title, commands) in enumerate(GROUPS.items()):
     group = Group(title, sort_key=group_number)

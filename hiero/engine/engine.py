@@ -23,7 +23,7 @@ from hiero.engine.video import Video
 from hiero.errors import InputError
 from hiero.features.files import FEATURE_SUFFIXES, check_sidecar, read_feature_array, read_sidecar
 from hiero.features.video_features import VideoFeatures
-from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
+from hiero.formats.hiero_json import DURATION_TOLERANCE_S, StoredEdits, has_stored_edits, read_edits
 from hiero.media.addresses import display_addresses
 from hiero.media.source import SourceFile, VideoInput, VideoSource, join_keys
 from hiero.networks.joint_text import joint_key
@@ -397,16 +397,19 @@ class Engine(Embedder):
 
 
 def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
-    """Set the corrected steps of a video, unless they are those of a video of another length."""
+    """Set the corrected steps of a video from the files that hold them."""
     # Without the cache, the content of a large video is only read for its key if there are edits by content.
     key = source.known_key() if cache or has_stored_edits() else None
-    found = read_edits(source.path, key)
-    if found is None:
-        return
+    if (found := read_edits(source.path, key)) is not None:
+        set_edits(video, found)
+
+
+def set_edits(video: Video, found: StoredEdits) -> None:
+    """Set the corrected steps of a video, unless they are those of a video of another length."""
     length_s = found.hierarchy.duration_s
     if abs(length_s - video.duration_s) > DURATION_TOLERANCE_S:
         lengths = f"{length_s:.1f} s, not {video.duration_s:.1f} s"
-        warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=3)
+        warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=4)
         return
     video.edits, video.edits_name = found.hierarchy, found.name
 

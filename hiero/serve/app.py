@@ -28,7 +28,7 @@ from hiero.serve.edits import ConflictError, FileEdits, StateEdits, clear_stale
 from hiero.serve.entries import NotFoundError, NotReadError
 from hiero.serve.guard import Guard
 from hiero.serve.jobs import INTERNAL_ERROR, JobQueue, hide_folders, run_job, watch_folders
-from hiero.serve.library import Library
+from hiero.serve.library import Library, complete_corpus
 from hiero.serve.routing import Services
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import STATES, State
@@ -80,6 +80,7 @@ def _start(library: Library, jobs: JobQueue, settings: ServerSettings) -> None:
     library.memory.recognise(entries)
     if isinstance(library.edits, StateEdits):
         library.edits.upgrade(entries)
+        complete_corpus(library, entries)
     library.memory.recognise(entries, may_read=True)
     if settings.auto and settings.upload_folder is not None:
         had_jobs = library.edits.state.videos_with_jobs()

@@ -8,12 +8,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hiero.errors import InputError
 from hiero.formats import hiero_json
+from hiero.serve.database import FILE_NAME
 from hiero.serve.entries import Entry
 from hiero.serve.state import SavedEdit, State
 from hiero.storage.cache import KEY_LENGTH
@@ -172,10 +173,15 @@ class StateEdits(EditStore):
                     self._write(entry, found.hierarchy, "")
 
 
-def read_server_edits(state: State, key: str) -> Hierarchy | None:
-    """The steps of the video with this content as people corrected them on a server."""
-    last = state.last_edit(key)
-    return None if last is None or last.version is None else _parse_save(state, key, last.id)
+def read_server_edits(root: Path, key: str) -> hiero_json.StoredEdits | None:
+    """The corrected steps of the video with this content on a server, which may be running."""
+    if not (root / FILE_NAME).is_file():
+        raise InputError(f"{root}: is not the root of a server; it has no {FILE_NAME}")
+    with closing(State(root)) as state:
+        last = state.last_edit(key)
+        if last is None or last.version is None:
+            return None
+        return hiero_json.StoredEdits(_parse_save(state, key, last.id), root)
 
 
 def _parse_save(state: State, video: str, number: int) -> Hierarchy:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
-from hiero.corpus.rows import IndexedVideo
+from hiero.corpus.rows import IndexedVideo, edits_key
 from hiero.corpus.table import is_corpus
 from hiero.engine import Engine, Video
 from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
@@ -89,7 +89,7 @@ class Library:
     def add(self, source: VideoInput, name: str | None = None, id: str = "", folder: str = "") -> Entry:
         """Add a video: a file, or several that belong together. Its id and folder follow from its path by default."""
         source = VideoSource.of(source).resolve()
-        id = id or hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
+        id = id or path_id(source.paths)
         with self._lock:
             if (entry := self.entries.get(id)) is not None:
                 if entry.source != source:  # a recording got another chapter
@@ -282,6 +282,21 @@ class Library:
 def _forget(entry: Entry) -> None:
     """Forget what is known about the content of a video."""
     entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, None, None, None, ()
+
+
+def complete_corpus(library: Library, entries: Sequence[Entry]) -> None:
+    """Write edits to the corpus that were saved just before the server stopped, or that a backup of it lacks."""
+    edited = set(library.edits.state.edited_videos())
+    for entry in entries:
+        if entry.key in edited and (record := library.find_record(entry)) is not None:
+            edits = library.edits.read(entry)
+            if record.edits != ("" if edits is None else edits_key(edits.hierarchy)):
+                library.update_corpus(entry)
+
+
+def path_id(paths: Sequence[Path]) -> str:
+    """The id of a video that is served from its own place."""
+    return hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
 
 
 def open_library(
