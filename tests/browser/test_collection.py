@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from hiero.serve.settings import ServerSettings
 from hiero.types import ProgressEvent
 from tests.browser.conftest import run_server
 from tests.browser.test_page import wait_for_results
-from tests.browser.video_page import wait_until
+from tests.browser.video_page import screenshot, wait_until
 from tests.serve.conftest import write_scenes
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -159,7 +160,7 @@ def test_dropped_files_are_added_and_read(page, library, world, tmp_path):
         open_collection(page, server)
         drop = """async url => {
             const bytes = await (await fetch(url)).blob(), transfer = new DataTransfer();
-            transfer.items.add(new File([bytes], "dropped.mp4", { type: "video/mp4" }));
+            transfer.items.add(new File([bytes, "and more"], "dropped.mp4", { type: "video/mp4" }));
             transfer.items.add(new File(["text"], "notes.txt", { type: "text/plain" }));
             for (const type of ["dragenter", "dragover"]) document.body.dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true, cancelable: true }));
             const isShown = !document.getElementById("drop").hidden;
@@ -168,22 +169,49 @@ def test_dropped_files_are_added_and_read(page, library, world, tmp_path):
         }"""  # noqa: E501
         assert page.evaluate(drop, f"api/videos/{library.find_by_name('new').id}/file")
         page.wait_for_selector("#one:not([hidden])")
-        assert (tmp_path / "dropped.mp4").exists()
-        assert not (tmp_path / "notes.txt").exists()
+        assert [path.name for path in tmp_path.glob("*/*/*")] == ["dropped.mp4"]
         wait_until(page, lambda: library.find_by_name("dropped").is_read)
         leave(page, server)
 
 
-def test_files_are_chosen_and_added(page, library, world, tmp_path):
-    with run_server(library, create_app(library, ServerSettings(upload=tmp_path))) as server:
+def test_a_phone_uploads_sees_the_queue_and_searches(page, library, world, tmp_path, monkeypatch):
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)
+    release = threading.Event()
+
+    def wait(self, entry, progress):
+        while not release.wait(0.05):
+            progress(ProgressEvent("read", entry.name, 2.0, 6.0))
+
+    monkeypatch.setattr("hiero.serve.library.Library.index", wait)
+    films = [write_scenes(tmp_path / f"{name}.mp4", [6, 7], seconds) for name, seconds in (("one", 1), ("two", 2))]
+    page.set_viewport_size(PHONE)
+    with run_server(library, create_app(library, ServerSettings(upload=tmp_path / "uploads"))) as server:
         open_collection(page, server)
-        with page.expect_file_chooser() as chooser:
-            page.click("#add")
-        path = library.find_by_name("new").path
-        chooser.value.set_files([{"name": "chosen.mp4", "mimeType": "video/mp4", "buffer": path.read_bytes()}])
-        page.wait_for_selector("#one:not([hidden])")
-        assert (tmp_path / "chosen.mp4").read_bytes() == path.read_bytes()
-        wait_until(page, lambda: library.find_by_name("chosen").is_read)
+        for film in films:
+            with page.expect_file_chooser() as chooser:
+                page.click("#add")
+            chooser.value.set_files(film)
+            page.wait_for_selector(f"#name:has-text('{film.stem}')")
+            page.wait_for_selector("#reading-text")
+            if film is films[0]:
+                page.wait_for_selector("#reading-text:has-text('Processing')")
+                page.click("#home")
+                page.wait_for_selector("#list:not([hidden])")
+        page.wait_for_selector("#reading-text:has-text('place 1 in the queue')")
+        assert violations(page) == []
+        screenshot(page, "phone-waiting")
+        page.click("#home")
+        page.wait_for_selector("#videos li:has-text('place 1 in the queue')")
+        assert violations(page) == []
+        screenshot(page, "phone-queue")
+        page.fill("#query", "wash a cup")
+        page.keyboard.press("Enter")
+        wait_for_results(page, "hits")
+        page.wait_for_selector("#unsearched:has-text('3 videos have not been processed')")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        screenshot(page, "phone-results")
+        release.set()
         leave(page, server)
 
 
@@ -337,11 +365,11 @@ def test_pure_parts(page, server):
         const { usefulFacets, facetLabel } = await import("./collection/facets.js");
         const hits = [["a", 0.2], ["b", 0.9], ["a", 0.5]].map(([video, probability]) => ({ video, probability }));
         const clips = [{ start_s: 10, end_s: 20 }, { start_s: 0, end_s: 4 }];
-        const job = { state: "running", done_s: 30, duration_s: 60, left_s: 100 };
+        const job = { state: "running", left_s: 100 }, last = { state: "waiting", left_s: 300 };
         return {
             groups: groupByVideo(hits).map(({ video, hits }) => [video, hits.map(hit => hit.probability)]),
             same: clipTimes(0.5, clips, false), stretched: clipTimes(0.5, clips, true),
-            left: [null, 12, 150, 5400].map(formatLeft), total: totalLeft([job, { state: "waiting" }]),
+            left: [null, 12, 150, 5400].map(formatLeft), total: totalLeft([job, last, { left_s: null }]),
             useful: usefulFacets({ folder: [{}, {}], month: [{}] }, { person: "anna" }),
             month: facetLabel("month", "2026-11"),
         };
@@ -350,6 +378,6 @@ def test_pure_parts(page, server):
     assert result["same"] == [15, 4]
     assert result["stretched"] == [15, 2]
     assert result["left"] == ["", "less than a minute left", "about 3 min left", "about 1.5 h left"]
-    assert result["total"] == 300  # the rest of this one, and a whole one
+    assert result["total"] == 300
     assert result["useful"] == ["folder", "person"]
     assert result["month"] == "November 2026"
