@@ -60,6 +60,10 @@ class Database:
         """Whether the state outlives the process."""
         return self.folder is not None
 
+    def count(self, table: str) -> int:
+        """Number of rows of a table."""
+        return int(self._execute(f"SELECT COUNT(*) FROM {table}")[0][0])
+
     def close(self) -> None:
         """Close the database and release the folder."""
         with self._write_lock, self._read_lock:

@@ -31,7 +31,7 @@ from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # unfinished jobs
 MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
-STOP_S = 10.0  # time for jobs to stop; they check at each progress report
+STOP_S = 6.0  # time for jobs to stop; they check at each progress report
 MAX_ENDED = 200  # finished jobs that are listed
 MAX_LISTED = 300  # waiting jobs that are listed
 NUM_RATES = 20  # last jobs that estimates are based on

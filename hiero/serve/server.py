@@ -22,13 +22,14 @@ from hiero.serve.app import Application, create_app
 from hiero.serve.library import Library
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
+from hiero.serve.telemetry import log_in_lines
 from hiero.serve.users import new_token
 
 MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 10  # longest pause between two requests
 MAX_HEADER_BYTES = 65536
 NUM_OPEN_FILES = 4096  # each connection may also have a video open
-SHUTDOWN_S = 20  # time for unfinished requests
+SHUTDOWN_S = 3  # time for unfinished requests
 
 
 @contextmanager
@@ -56,6 +57,7 @@ def run_server(
             raise InputError(f"--upload {folder}: cannot create the folder ({error.strerror})") from error
     if settings.user_header and not settings.trusted_networks:
         raise InputError("--user-header requires --trusted-proxy: the header is only accepted from trusted proxies")
+    log_in_lines(settings.log_format)
     state = State(settings.state_folder, lock=True)
     settings = replace(settings, token=_choose_token(settings, state))
     app = create_app(library, settings, state, watcher)

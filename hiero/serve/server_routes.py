@@ -6,7 +6,7 @@ Routes that write the state are plain functions: FastAPI runs them in threads, b
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from hiero.errors import InputError
 from hiero.serve.guard import set_cookie
-from hiero.serve.jobs import LEARNING, job_events
+from hiero.serve.jobs import LEARNING, hide_folders, job_events
 from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, admin, edit, public, view
 from hiero.serve.state import Job, StoredToken
 from hiero.serve.video_routes import Filter
@@ -156,15 +156,24 @@ async def health() -> dict[str, str]:
 
 @public.get("/readyz", responses={503: {"description": "not ready"}})
 def ready(context: Context, response: Response) -> dict[str, Any]:
-    """Whether the server accepts requests and can save changes."""
-    try:
-        if context.services.jobs.closing.is_set():
-            raise InputError("the server is stopping")
-        context.services.state.check_writable()
-    except InputError as error:
-        response.status_code = 503
-        return {"status": "not ready", "error": str(error)}
-    return {"status": "ready"}
+    """Whether the server accepts requests, can save changes, and has its model and its corpus."""
+    library, checks = context.library, dict[str, str]()
+
+    def check(name: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+            checks[name] = "ok"
+        except (InputError, OSError) as error:
+            checks[name] = hide_folders(str(error))
+
+    if context.services.jobs.closing.is_set():
+        checks["server"] = "the server is stopping"
+    check("disk", context.services.state.check_writable)
+    check("model", lambda: library.engine.key)
+    check("corpus", lambda: library.corpus and library.corpus.num_videos)
+    errors = [reason for reason in checks.values() if reason != "ok"]
+    response.status_code = 503 if errors else 200
+    return {"status": "ready", **checks} if not errors else {"status": "not ready", "error": errors[0], **checks}
 
 
 @view.get("/metrics", response_class=Response)
