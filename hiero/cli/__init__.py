@@ -58,6 +58,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Server": {
         "serve": ("serve:app", "Start a web page to browse videos by their steps and to search them."),
+        "backup": ("serve:backup", "Copy a server to a tar file, also while it runs."),
+        "restore": ("serve:restore", "Restore a server from a backup."),
         "doctor": ("doctor:doctor", "Show versions, weights, decoders and GPU of this machine."),
     },
 }
@@ -76,6 +78,7 @@ MOVED: dict[tuple[str, ...], str] = {
     ("figure",): "python -m examples.figures",
     ("watch",): "hiero steps RECORDING",
     ("push-steps",): "hiero steps VIDEO -o OUT --export labelstudio",
+    ("serve", "--write-edits"): "hiero steps VIDEO --edits server:ROOT",
     ("table",): "hiero reproduce DATA TABLE",
     ("data",): "hiero reproduce DATA --check",
     ("corpus", "repair"): "hiero index VIDEO --to CORPUS",

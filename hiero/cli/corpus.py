@@ -93,7 +93,7 @@ def index(
     from hiero.corpus.indexing import index_files
     from hiero.media.recordings import find_recordings
 
-    again, every_s = index_options.again, index_options.every
+    again, every_s = index_options.again or options.edits is not None, index_options.every
     if index_options.watch and (not videos or again or not every_s > 0):
         raise InputError("--watch needs a folder or an address, a positive --every, and no --again")
     use_transcripts, use_edits = not options.no_transcript, not options.no_edits

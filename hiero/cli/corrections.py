@@ -133,6 +133,8 @@ def adapt(
 
     if not what:
         raise InputError("name the videos to learn from: hiero adapt VIDEO…, a folder, or a corpus")
+    if options.edits is not None:
+        raise InputError("--edits does not work here; choose “Learn from corrections” on the page of the server")
     videos = _find_videos(what, join)
     corrections = find_corrections(videos) if annotations is None else annotated_corrections(videos, annotations)
     engine = options.load_engine()

@@ -110,10 +110,21 @@ class VideoOptions:
     """Transcribe videos that have no transcript, with faster-whisper."""
     no_edits: Flag = False
     """Ignore the corrections that people made to the steps of the videos."""
+    edits: str | None = None
+    """Use the corrections of a server instead: `server:ROOT`, with the folder of `hiero serve --root`."""
+
+    @property
+    def server_root(self) -> Path | None:
+        """The folder that `--edits` names."""
+        kind, _, root = (self.edits or "").partition(":")
+        if self.edits is not None and (kind != "server" or not root or self.no_edits):
+            raise InputError(f"--edits must be server:ROOT, without --no-edits, got {self.edits}")
+        return Path(root) if root else None
 
     def load_engine(self) -> hiero.Engine:
         """Check the options, then load the engine that they name."""
         self._check_speech()
+        _ = self.server_root  # reports a mistake
         set_threads(self.threads)
         parse_hz(self.hz)  # reports mistakes before weights are loaded
         return open_engine(self.model, device=self.device, precision=self.precision, batch_size=self.batch_size)
@@ -134,9 +145,11 @@ class VideoOptions:
                 clock=parse_hz(self.hz),
                 cache=self.cache,
                 stream=self.stream,
-                edits=not self.no_edits,
+                edits=not self.no_edits and self.edits is None,
                 progress=progress,
             )
+            if self.server_root is not None:
+                _use_server_edits(video, source, self.server_root)
             engine.fetch_text_encoder(progress)
             settings = TranscriptSettings(self.transcript, not self.no_transcript, self.speech, self.cache)
             video.transcript = load_transcript(video.files, video.origin, settings, progress, lines.append)
@@ -169,6 +182,14 @@ def open_engine(model: str, **settings: Any) -> hiero.Engine:
     """`hiero.load`, with bars for what it downloads."""
     with reading_bars() as progress:
         return hiero.load(model, progress=progress, **settings)
+
+
+def _use_server_edits(video: hiero.Video, source: VideoSource, root: Path) -> None:
+    from hiero.engine.engine import set_edits
+    from hiero.serve.edits import read_server_edits
+
+    if (found := read_server_edits(root, source.key())) is not None:
+        set_edits(video, found)
 
 
 def announce_edits(video: hiero.Video, unused_because: str = "") -> None:

@@ -28,7 +28,7 @@ app = App(name="serve", help_format="markdown", group_parameters=OPTIONS)
 token_app = App(name="token", help="Manage the access tokens of a server.", group_parameters=OPTIONS)
 app.command(token_app)
 
-StateFolder = Annotated[Path, Parameter(help="State folder of the server.")]
+StateFolder = Annotated[Path, Parameter(name=("--root", "--state"), help="Root of the server.")]
 
 
 @app.default
@@ -46,7 +46,7 @@ def serve(
     * `hiero serve kitchen.mp4`
     * `hiero serve corpus/ --open`
     * `hiero serve videos/ --truth steps.json`
-    * `hiero serve corpus/ --state /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy 127.0.0.1`
+    * `hiero serve videos/ --root /var/lib/hiero --jobs 2 --root-path /hiero --trusted-proxy 127.0.0.1`
 
     Parameters
     ----------
@@ -62,11 +62,13 @@ def serve(
         raise InputError(f"the server needs {error.name}; run: pip install 'hiero-video[serve]'") from None
 
     check_at_least("--jobs", settings.jobs)
-    check_at_least("--upload-limit", settings.upload_limit)
-    if not what and settings.upload is None:
+    check_at_least("--upload-limit", settings.upload_limit, 0)
+    if not what and settings.upload is None and settings.root is None:
         settings = _first_start(settings)
     if options.transcript is not None:
         raise InputError("--transcript is for one video; put it next to the video: kitchen.srt for kitchen.mp4")
+    if options.edits is not None:
+        raise InputError("--edits is for commands; a server with --root has its own corrections")
     library = _open_library(what, settings, join, options)
     watcher = _make_watcher(what, join) if settings.watch else None
 
@@ -86,7 +88,7 @@ def add(name: str, /, *, role: Role = "view", state: StateFolder) -> None:
 
     **Example**
 
-    * `hiero serve token add anna --role edit --state /var/lib/hiero`
+    * `hiero serve token add anna --role edit --root /var/lib/hiero`
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def revoke(name: str, /, *, state: StateFolder) -> None:
 
     **Example**
 
-    * `hiero serve token revoke anna --state /var/lib/hiero`
+    * `hiero serve token revoke anna --root /var/lib/hiero`
 
     Parameters
     ----------
@@ -141,21 +143,82 @@ def list_tokens(*, state: StateFolder) -> None:
         echo(f"{token.name}\t{token.role}\t{created}\t{'valid' if token.revoked_at is None else 'revoked'}")
 
 
+def backup(root: Path, out: Path, /) -> None:
+    """Copy a server to a tar file, also while it runs.
+
+    The file has everything that `hiero serve --root` keeps: edits, tokens, jobs, uploads and the corpus.
+
+    **Example**
+
+    * `hiero backup /var/lib/hiero hiero.tar`
+
+    Parameters
+    ----------
+    root
+        Root of the server.
+    out
+        File to write. It must not exist.
+    """
+    from hiero.serve.backup import back_up
+
+    echo(f"{out}: {format_count(back_up(root, out), 'file')}")
+
+
+def restore(archive: Path, root: Path, /) -> None:
+    """Restore a server from a backup.
+
+    Every file is checked before the folder appears. Start the server with `hiero serve --root ROOT`.
+
+    **Example**
+
+    * `hiero restore hiero.tar /var/lib/hiero`
+
+    Parameters
+    ----------
+    archive
+        File that `hiero backup` has written.
+    root
+        Folder for the server. It must be empty or missing.
+    """
+    from hiero.serve.backup import restore as unpack
+
+    echo(f"{root}: {format_count(unpack(archive, root), 'file')}")
+
+
 def _open_library(what: tuple[str, ...], settings: ServerSettings, join: bool | None, options: VideoOptions) -> Library:
     from hiero.corpus.table import is_corpus
     from hiero.engine.transcripts import TranscriptSettings
-    from hiero.serve.library import open_library
+    from hiero.serve.library import CORPUS_WAIT_S, open_library
 
+    if settings.root is not None:
+        what = _use_root(settings.root, what, settings)
     uri = next(filter(is_corpus, what), None)
     if uri is not None:
         options = with_model_of(hiero.Corpus(uri), options)
     library = open_library(list(what), options.load_engine(), settings.truth, log, join, may_be_empty=settings.watch)
+    if settings.root is not None and library.corpus is None:
+        library.corpus = hiero.Corpus(str(settings.root / "corpus"), create=True, wait_s=CORPUS_WAIT_S)
     if settings.index and library.corpus is None:
         raise InputError("--index needs a corpus: hiero serve CORPUS VIDEO… --index")
-    library.cache, library.adds_to_corpus = options.cache, settings.index
+    library.join, library.cache, library.adds_to_corpus = (
+        join,
+        options.cache,
+        settings.index or settings.root is not None,
+    )
     library.transcripts = TranscriptSettings(None, not options.no_transcript, options.speech, options.cache)
     library.labels = read_labels(settings.labels)
     return library
+
+
+def _use_root(root: Path, what: tuple[str, ...], settings: ServerSettings) -> tuple[str, ...]:
+    """What a server with a root shows: its own corpus, and videos elsewhere. Earlier folders are taken over once."""
+    from hiero.corpus.table import is_corpus
+    from hiero.serve.backup import CORPUS, take_over
+
+    given = next(filter(is_corpus, what), None)
+    take_over(root, settings.state, settings.upload, given, log)
+    own = root / CORPUS
+    return (*([str(own)] if is_corpus(str(own)) else []), *(source for source in what if not is_corpus(source)))
 
 
 def _first_start(settings: ServerSettings) -> ServerSettings:
@@ -164,6 +227,7 @@ def _first_start(settings: ServerSettings) -> ServerSettings:
 
     return replace(
         settings,
+        root=settings.state or home() / "server",
         upload=home() / "videos",
         token=settings.token or new_token(),
         choose_folders=is_loopback(settings.host),

@@ -29,7 +29,7 @@ from hiero.features.files import (
     read_sidecar,
 )
 from hiero.features.video_features import VideoFeatures
-from hiero.formats.hiero_json import DURATION_TOLERANCE_S, has_stored_edits, read_edits
+from hiero.formats.hiero_json import DURATION_TOLERANCE_S, StoredEdits, has_stored_edits, read_edits
 from hiero.media.addresses import display_addresses
 from hiero.media.source import SourceFile, VideoInput, VideoSource, join_keys
 from hiero.networks.joint_text import joint_key
@@ -187,16 +187,16 @@ class Engine(Embedder):
         for file in source.files:
             if not file.exists():
                 raise InputError(f"{file.path}: no such file")
-            if file.is_remote and cache and self._is_cached(file, stream):
+            if file.is_remote and cache and self.is_cached(file, file.known_key(), stream):
                 file.fetch_companions()
             else:
                 file.fetch(progress)
             if file.path.suffix.lower() in FEATURE_SUFFIXES:  # before hours are spent on its hash
                 check_fits(file.path.stat().st_size, f"{file.path}: its content", MAX_FEATURE_BYTES)
 
-    def _is_cached(self, file: SourceFile, stream: int) -> bool:
-        """Whether the features of a remote video are cached, so that it need not be downloaded."""
-        if file.path.suffix.lower() in FEATURE_SUFFIXES or (key := file.known_key()) is None:
+    def is_cached(self, file: SourceFile, key: str | None, stream: int = 0) -> bool:
+        """Whether the features of a video with this content are cached, so that nothing need be read or downloaded."""
+        if file.path.suffix.lower() in FEATURE_SUFFIXES or key is None:
             return False
         return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}").is_file()
 
@@ -405,16 +405,19 @@ class Engine(Embedder):
 
 
 def _use_edits(video: Video, source: VideoSource, cache: bool) -> None:
-    """Set the corrected steps of a video, unless they are those of a video of another length."""
+    """Set the corrected steps of a video from the files that hold them."""
     # Without the cache, the content of a large video is only read for its key if there are edits by content.
     key = source.known_key() if cache or has_stored_edits() else None
-    found = read_edits(source.path, key)
-    if found is None:
-        return
+    if (found := read_edits(source.path, key)) is not None:
+        set_edits(video, found)
+
+
+def set_edits(video: Video, found: StoredEdits) -> None:
+    """Set the corrected steps of a video, unless they are those of a video of another length."""
     length_s = found.hierarchy.duration_s
     if abs(length_s - video.duration_s) > DURATION_TOLERANCE_S:
         lengths = f"{length_s:.1f} s, not {video.duration_s:.1f} s"
-        warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=3)
+        warnings.warn(f"{found.file}: these steps belong to a video of {lengths}, and are not used", stacklevel=4)
         return
     video.edits, video.edits_name = found.hierarchy, found.name
 

@@ -177,7 +177,7 @@ def join_chapters(
 
 def have_one_format(source: VideoSource) -> bool:
     """Whether all videos that can be read have the same size and frame rate, as chapters do."""
-    infos = [probe_file(file) for file in source.files if file.path.suffix.lower() in VIDEO_SUFFIXES]
+    infos = [probe_file(file) for file in source.files if file.path.suffix.lower() not in FEATURE_SUFFIXES]
     formats = {(info.width, info.height, info.fps and round(info.fps)) for info in infos if info is not None}
     return len(formats) <= 1
 

@@ -367,6 +367,8 @@ class RemoteFile:
         stat = self._current_stat(no_progress)
         return str(record["key"]) if stat is None or _matches(record, stat) else None
 
+    quick_key = known_key
+
     def key(self) -> str:
         """Hash of the content; downloads the file if that is not known."""
         return self.known_key() or content_key(self.fetch())

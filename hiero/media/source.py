@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from hiero.media.addresses import is_address, scheme_of
 from hiero.media.remote import RemoteFile
-from hiero.storage.cache import KEY_LENGTH, content_key, file_state
+from hiero.storage.cache import KEY_LENGTH, content_key, file_state, quick_content_key
 from hiero.storage.files import real_path
 from hiero.types import ProgressCallback, no_progress
 
@@ -55,6 +55,10 @@ class LocalFile:
         return content_key(self.path)
 
     known_key = key
+
+    def quick_key(self) -> str | None:
+        """`key` if it is known without reading a large file."""
+        return quick_content_key(self.path)
 
     def state(self) -> object:
         """Changes when the file is written to."""
@@ -139,9 +143,11 @@ class VideoSource:
 
     def known_key(self) -> str | None:
         """`key` if it is known without a download, else None."""
-        keys = [file.known_key() for file in self.files]
-        known = [key for key in keys if key is not None]
-        return join_keys(known) if len(known) == len(keys) else None
+        return _join_known([file.known_key() for file in self.files])
+
+    def quick_key(self) -> str | None:
+        """`key` if it is known without a download and without reading a large file, else None."""
+        return _join_known([file.quick_key() for file in self.files])
 
 
 VideoInput: TypeAlias = VideoSource | Path | str | Sequence[Path | str]
@@ -150,6 +156,11 @@ VideoInput: TypeAlias = VideoSource | Path | str | Sequence[Path | str]
 def join_keys(keys: Sequence[str]) -> str:
     """One key for files in order, from the key of each. A single file keeps its own."""
     return keys[0] if len(keys) == 1 else hashlib.sha256("\n".join(keys).encode()).hexdigest()[:KEY_LENGTH]
+
+
+def _join_known(keys: Sequence[str | None]) -> str | None:
+    known = [key for key in keys if key is not None]
+    return join_keys(known) if len(known) == len(keys) else None
 
 
 def _resolve(part: Path | str) -> SourceFile:

@@ -30,6 +30,8 @@ class Entry:
     id: str
     name: str
     source: VideoSource
+    folder: str  # clients must not see the folders above it
+    is_upload: bool = False
     was_read: bool = False
     key: str | None = None  # of the content when the server last looked at it
     duration_s: float | None = None
@@ -50,10 +52,10 @@ class Entry:
         """Whether it opens at once: it was processed before or is a feature file."""
         return self.was_read or not self.is_video
 
-    @cached_property
-    def folder(self) -> str:
-        """The name of its folder. Clients must not see the folders above it."""
-        return Path(self.source.name).parent.name
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files on this machine."""
+        return sum(path.stat().st_size for path in self.source.paths if path.is_file())
 
     @cached_property
     def date(self) -> str:

@@ -6,12 +6,16 @@ Jobs in a persistent state are resumed after a restart.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import queue
+import os
 import re
+import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 from hiero.corpus.adaptation import learn_from_videos, named_steps, renamed_steps
@@ -27,8 +31,11 @@ from hiero.types import ProgressCallback, ProgressEvent
 
 MAX_WAITING = 10_000  # unfinished jobs
 MAX_ATTEMPTS = 3  # a job fails if the server ends this often while it runs
-STOP_S = 10.0  # time for jobs to stop; they check at each progress report
+STOP_S = 6.0  # time for jobs to stop; they check at each progress report
 MAX_ENDED = 200  # finished jobs that are listed
+MAX_LISTED = 300  # waiting jobs that are listed
+NUM_RATES = 20  # last jobs that estimates are based on
+NICENESS = 10  # priority of the threads that process videos
 SCAN_EVERY_S = 10.0  # time between two scans of watched folders
 LEARNING = "learning"  # stands for the video in the job that learns
 MAX_CHANGES = 200  # listed steps per video that learning has renamed
@@ -45,41 +52,49 @@ class Cancelled(Exception):  # noqa: N818
 
 
 class JobQueue:
-    """Runs jobs in its own threads, oldest first."""
+    """Runs jobs in its own threads. Users take turns, and the oldest job of each comes first."""
 
     def __init__(
         self, work: Callable[[str, ProgressCallback], None], state: State | None = None, num_workers: int = 1
     ) -> None:
         self.work, self.state = work, state or State()
         self.closing = threading.Event()
-        self._waiting: queue.Queue[Job | None] = queue.Queue()  # None stops a thread
-        self._lock = threading.RLock()
+        self.num_ended = Counter[str]()  # since the start, by state
+        self._changed = threading.Condition(threading.RLock())
+        self._order: dict[str, int] | None = None  # positions of waiting jobs, None if they have changed
+        self._numbers = itertools.count(1)
+        self._turns: dict[str, int] = {}  # number of the last turn of each user
         self.jobs = {job.id: job for job in self.state.jobs(ENDED, MAX_ENDED)}
+        self._unfinished: dict[str, Job] = {}  # by video
         for job in self.state.jobs(("waiting", "running"), MAX_WAITING):
             self.jobs[job.id] = job
             if job.state == "running" and job.num_attempts >= MAX_ATTEMPTS:
                 self._change(job, state="failed", message=f"the server stopped {job.num_attempts} times in this job")
             else:
-                self._change(job, state="waiting")
-                self._waiting.put(job)
+                self._unfinished[job.video] = job
+                self._change(job, state="waiting", place=next(self._numbers))
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(num_workers)]
         for thread in self._threads:
             thread.start()
 
-    def start(self, video: str, user: str = "") -> Job:
-        """Start a job for a video, or return its unfinished job."""
-        with self._lock:
-            ended = [job for job in self.jobs.values() if job.ended]
-            unfinished = {job.video: job for job in self.jobs.values() if not job.ended}
-            if video in unfinished:
-                return unfinished[video]
-            if len(unfinished) >= MAX_WAITING:
+    def start(self, video: str, user: str = "", duration_s: float | None = None, *, again: bool = False) -> Job:
+        """Start a job for a video, or return its unfinished job, which is cancelled if the video has changed."""
+        with self._changed:
+            unfinished = self._unfinished.get(video)
+            if unfinished is not None and again:
+                self.cancel(unfinished.id)
+            elif unfinished is not None:
+                return unfinished
+            if len(self._unfinished) >= MAX_WAITING:
                 raise InputError("too many jobs are waiting; please try again later")
-            for job in ended[:-MAX_ENDED]:
-                del self.jobs[job.id]
-            job = self.state.add_job(video, user)
-            self.jobs[job.id] = job
-        self._waiting.put(job)
+            if len(self.jobs) - len(self._unfinished) > 2 * MAX_ENDED:
+                for job in [job for job in self.jobs.values() if job.ended][:-MAX_ENDED]:
+                    del self.jobs[job.id]
+            job = self.state.add_job(video, user, duration_s)
+            job.place = next(self._numbers)
+            self.jobs[job.id] = self._unfinished[video] = job
+            self._order = None
+            self._changed.notify()
         return job
 
     def find(self, id: str) -> Job:
@@ -91,7 +106,7 @@ class JobQueue:
     def cancel(self, id: str) -> Job:
         """Cancel a job: at once if it is waiting, otherwise at its next progress report."""
         job = self.find(id)
-        with self._lock:
+        with self._changed:
             job.cancel_requested = True
             if job.state == "waiting":
                 self._change(job, state="cancelled")
@@ -102,68 +117,129 @@ class JobQueue:
         job = self.find(id)
         if job.state not in ("failed", "cancelled"):
             raise InputError(f"job {id} is {job.state}; only failed and cancelled jobs can be retried")
-        return self.start(job.video, user)
+        return self.start(job.video, user, job.duration_s)
 
     def count(self, state: str) -> int:
         """Number of listed jobs in a state."""
         return sum(job.state == state for job in list(self.jobs.values()))
 
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest unfinished job."""
+        with self._changed:
+            return max((time.time() - job.created_at for job in self._unfinished.values()), default=0.0)
+
+    def listed(self) -> list[Job]:
+        """Ended jobs, running ones, and the waiting ones in their order, of which only the first are listed."""
+        with self._changed:
+            positions = self._positions()
+            others = [job for job in self.jobs.values() if job.state != "waiting"]
+            return others + [self.jobs[id] for id in itertools.islice(positions, MAX_LISTED)]
+
+    def describe(self, job: Job) -> dict[str, Any]:
+        """What clients see of a job, with its position in the queue, from 1, and the estimated time left."""
+        with self._changed:
+            position = self._positions().get(job.id)
+            left_s = job.left_s if position is None else self._wait_s(job, position)
+        return {**job.to_dict(), "position": position, "left_s": None if left_s is None else round(left_s, 1)}
+
+    def _positions(self) -> dict[str, int]:
+        """The positions of the waiting jobs by their ids, in order: the next job of each user, then the second ones."""
+        if self._order is None:
+            waiting = sorted((job for job in self._unfinished.values() if job.state == "waiting"), key=_place)
+            ranks, turns = Counter[str](), []
+            for job in waiting:
+                turns.append((ranks[job.user], self._turns.get(job.user, 0), job.place, job.id))
+                ranks[job.user] += 1
+            self._order = {id: position for position, (*_, id) in enumerate(sorted(turns), 1)}
+        return self._order
+
+    def _wait_s(self, job: Job, position: int) -> float | None:
+        """Estimated time until a waiting job is done, from the time that the last jobs took per second of video."""
+        known = [other for other in self.jobs.values() if other.video != LEARNING and other.duration_s]
+        rates = [other.spent_s / other.duration_s for other in known if other.spent_s and other.duration_s]
+        running = [other for other in self.jobs.values() if other.state == "running" and other.left_s is not None]
+        rates += [r.left_s / (r.duration_s - r.done_s) for r in running if r.left_s and r.duration_s]
+        if not rates:
+            return None
+        rate = statistics.median(rates[-NUM_RATES:])
+        length_s = statistics.fmean(other.duration_s or 0.0 for other in known)
+        before = [self.jobs[id] for id in itertools.islice(self._positions(), position - 1)]
+        ahead_s = sum(other.left_s or 0.0 for other in running) + rate * sum(b.duration_s or length_s for b in before)
+        return ahead_s / len(self._threads) + rate * (job.duration_s or length_s)
+
     def close(self) -> None:
         """Stop all jobs and threads. In a persistent state, unfinished jobs wait for the next server."""
-        with self._lock:
+        with self._changed:
             self.closing.set()
-            for job in list(self.jobs.values()):
-                if job.ended:
-                    continue
+            for job in list(self._unfinished.values()):
                 job.cancel_requested = True
                 if not self.state.is_persistent:
                     job.update(state="cancelled", message="the server stopped")
                 elif job.state == "running":
                     self._change(job, state="waiting", num_attempts=job.num_attempts - 1)  # this was no failure
-        for _ in self._threads:
-            self._waiting.put(None)
+            self._changed.notify_all()
         deadline_s = time.monotonic() + STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _change(self, job: Job, **changes: Any) -> None:
         """Set attributes of a job, also in the state."""
-        with self._lock:
+        with self._changed:
             job.update(**changes)
+            self._order = None
+            if job.ended:
+                self.num_ended[job.state] += 1
+                if self._unfinished.get(job.video) is job:
+                    del self._unfinished[job.video]
             try:
                 self.state.save_job(job)
             except InputError as error:  # for example a full disk; the job can continue
                 LOGGER.warning("hiero: job %s: %s", job.id, error)
 
+    def _next(self) -> Job | None:
+        """Wait for the next job, and mark it as running. None if the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closing.is_set() or self._positions())
+            if self.closing.is_set():
+                return None
+            job = self.jobs[next(iter(self._positions()))]
+            self._turns[job.user] = next(self._numbers)
+            self._change(job, state="running", num_attempts=job.num_attempts + 1, left_s=None)
+            return job
+
     def _run(self) -> None:
-        while (job := self._waiting.get()) is not None:
-            with self._lock:
-                if job.cancel_requested or self.closing.is_set():
-                    continue
-                self._change(job, state="running", num_attempts=job.num_attempts + 1)
+        with suppress(OSError, AttributeError):  # so that questions are answered first, where the system allows it
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while (job := self._next()) is not None:
+            begin_s = time.monotonic()
             changes: dict[str, Any]
             try:
                 self.work(job.video, _progress_callback(job))
-                changes = {"state": "done", "done_s": job.duration_s or job.done_s, "message": "", "left_s": None}
+                spent_s = time.monotonic() - begin_s
+                done_s = job.duration_s or job.done_s
+                changes = {"state": "done", "done_s": done_s, "spent_s": spent_s, "message": "", "left_s": None}
             except Cancelled:
                 changes = {"state": "cancelled"}
             except BusyError as error:  # this was no failure: its turn comes again
-                message = hide_folders(str(error))
-                changes = {"state": "waiting", "message": message, "num_attempts": job.num_attempts - 1}
+                message, attempts = hide_folders(str(error)), job.num_attempts - 1
+                place = next(self._numbers)
+                changes = {"state": "waiting", "message": message, "num_attempts": attempts, "place": place}
             except (InputError, NotFoundError) as error:
                 changes = {"state": "failed", "message": hide_folders(str(error))}
             except Exception:  # clients must not see the traceback
                 LOGGER.exception("hiero: job %s:", job.id)
                 changes = {"state": "failed", "message": INTERNAL_ERROR}
-            with self._lock:
+            with self._changed:
                 if self.closing.is_set() and changes["state"] != "done":  # it was put back
                     continue
-                if changes["state"] == "waiting":
-                    if job.cancel_requested:
-                        changes = {"state": "cancelled"}
-                    else:
-                        self._waiting.put(job)
+                if changes["state"] == "waiting" and job.cancel_requested:
+                    changes = {"state": "cancelled"}
                 self._change(job, **changes)
+
+
+def _place(job: Job) -> int:
+    return job.place
 
 
 def _progress_callback(job: Job) -> ProgressCallback:
@@ -199,15 +275,17 @@ def hide_folders(text: str) -> str:
     return re.sub(r"(?:(?<=^)|(?<=[\s'\"(]))/(?:[^/:\n]+/)+", "", display_addresses(text))
 
 
-async def job_events(job: Job, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[dict[str, Any] | None]:
+async def job_events(
+    jobs: JobQueue, job: Job, heartbeat_s: float = HEARTBEAT_S
+) -> AsyncIterator[dict[str, Any] | None]:
     """The job now and after every change until it ends, and None as a heartbeat."""
     shown: dict[str, Any] = {}
     last_event_s = 0.0
     while True:
         has_ended = job.ended or (job.cancel_requested and job.state == "waiting")
         now_s = time.monotonic()
-        if job.to_dict() != shown:
-            shown, last_event_s = job.to_dict(), now_s
+        if (described := jobs.describe(job)) != shown:
+            shown, last_event_s = described, now_s
             yield shown
         elif now_s - last_event_s >= heartbeat_s:
             last_event_s = now_s

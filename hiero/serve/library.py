@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from hiero.corpus.corpus import Corpus, IndexSettings, add_video
 from hiero.corpus.folder_report import MIN_LABEL_SCORE, FolderReport, build_report, describe_steps, select_corrected
-from hiero.corpus.rows import IndexedVideo
+from hiero.corpus.rows import IndexedVideo, edits_key
 from hiero.corpus.table import is_corpus
 from hiero.engine import Engine, Video
 from hiero.engine.transcripts import DEFAULT_SETTINGS, TranscriptSettings, load_transcript
@@ -25,9 +25,11 @@ from hiero.formats.hiero_json import mark_origins, parse_hierarchy
 from hiero.media.addresses import is_address
 from hiero.media.recordings import NoFilesError, find_recordings, free_name, is_collection, natural_key
 from hiero.media.source import VideoInput, VideoSource
-from hiero.serve.edits import EditStore, SavedSteps, Versions
+from hiero.serve.edits import EditStore, FileEdits, SavedSteps, Versions
 from hiero.serve.entries import Entry, NotFoundError, NotReadError
+from hiero.serve.memory import Memory
 from hiero.serve.open_videos import OpenVideos
+from hiero.serve.state import KnownVideo
 from hiero.serve.workers import WorkerPool
 from hiero.steps.prototypes import StepPrototypes
 from hiero.types import Answer, Hierarchy, ProgressCallback, ProgressEvent, no_progress
@@ -71,24 +73,31 @@ class Library:
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # annotated steps by name of the video
     labels: list[str] | None = None
     adds_to_corpus: bool = False  # whether videos that are read are added to the corpus
+    join: bool | None = None  # chapters of recordings, as for `find_recordings`
     cache: bool = True
     transcripts: TranscriptSettings = DEFAULT_SETTINGS
-    edits: EditStore = field(default_factory=EditStore)
+    edits: EditStore = field(default_factory=FileEdits)
+    memory: Memory = field(default_factory=Memory)
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
     _by_name: dict[str, Entry] = field(default_factory=dict)
     _read_locks: dict[str, threading.Lock] = field(default_factory=dict)
+    adding: threading.Lock = field(default_factory=threading.Lock)  # held while an upload gets its place
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields above
     _updates: WorkerPool = field(default_factory=lambda: WorkerPool(1))  # of the corpus
 
-    def add(self, source: VideoInput, name: str | None = None) -> Entry:
-        """Add a video: a file, or several that belong together."""
+    def add(self, source: VideoInput, name: str | None = None, id: str = "", folder: str = "") -> Entry:
+        """Add a video: a file, or several that belong together. Its id and folder follow from its path by default."""
         source = VideoSource.of(source).resolve()
-        id = hashlib.sha256("\n".join(map(str, source.paths)).encode()).hexdigest()[:ID_LENGTH]
+        id = id or path_id(source.paths)
         with self._lock:
-            if id in self.entries:
-                return self.entries[id]
-            entry = Entry(id, free_name(name or source.path.stem, self._by_name), source)
+            if (entry := self.entries.get(id)) is not None:
+                if entry.source != source:  # a recording got another chapter
+                    entry.source = source
+                    _forget(entry)
+                return entry
+            name = free_name(name or source.path.stem, self._by_name)
+            entry = Entry(id, name, source, folder or Path(source.name).parent.name)
             self.entries[id] = self._by_name[entry.name] = entry
             return entry
 
@@ -147,7 +156,8 @@ class Library:
         """Forget that a video was processed if its files have been replaced since."""
         with suppress(OSError):  # nothing replaces a missing file
             if entry.key is not None and (key := entry.source.known_key()) != entry.key:
-                entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, key, None, None, ()
+                _forget(entry)
+                entry.key = key
 
     def is_current(self, record: IndexedVideo) -> bool:
         """Whether the corpus has the content that the files of a video have now, as far as the server knows."""
@@ -166,10 +176,11 @@ class Library:
             video = self.videos.find(entry.id)
             if video is not None and not video.has_changed:  # another thread was first
                 return video
-            video = self.engine.read(entry.source, cache=self.cache, edits=False, progress=progress)
+            source = entry.source
+            video = self.engine.read(source, cache=self.cache, edits=False, progress=progress)
             video.transcript = load_transcript(video.files, video.origin, self.transcripts, progress or no_progress)
-            key = entry.source.known_key()
-            if video.has_changed:
+            key = source.known_key()
+            if video.has_changed or entry.source != source:
                 raise InputError(f"{entry.name}: changed while it was read; process it again when it is complete")
             self.videos.add(entry.id, video)
             entry.was_read, entry.key, entry.duration_s = True, key, video.duration_s
@@ -201,14 +212,16 @@ class Library:
             if self.edits.exists(entry):
                 self.update_corpus(entry)
         entry.num_steps = len(self.steps(video, None).levels[-1])  # also caches the steps for the page
-        entry.names = finest_names(self.current_steps(entry))
+        self.memory.remember(entry, self.current_steps(entry))
 
     def find_record(self, entry: Entry) -> IndexedVideo | None:
         """The record of a video in the corpus, or None if it is not there, or if the corpus is missing or damaged."""
         record = None
         with suppress(InputError, OSError):
             record = None if self.corpus is None else self.corpus.lookup([entry.name]).get(entry.name)
-        return record if record is not None and record.path == entry.source.name else None
+        # In a corpus that was restored elsewhere, the paths are those of before.
+        is_same = record is not None and (record.path == entry.source.name or record.sha256 == entry.key)
+        return record if is_same else None
 
     def ask(self, entry: Entry, video: Video, query: str, num: int) -> Answer:
         """Find a text in an open video, also in the names that people gave to its steps."""
@@ -222,7 +235,7 @@ class Library:
             current = self.edits.read(entry)
             known = known if current is None else [current.hierarchy, *known]
         edits = self.edits.save(entry, mark_origins(hierarchy, known), expected, user)
-        entry.names = finest_names(edits.hierarchy)
+        self.memory.remember(entry, edits.hierarchy)
         self.update_corpus(entry)
         return edits
 
@@ -257,7 +270,7 @@ class Library:
             return  # nobody sees its steps, and to read it could take minutes
         try:
             steps = self.current_steps(entry)
-            entry.names = finest_names(steps)
+            self.memory.remember(entry, steps)
             if self.corpus is not None and record is not None:
                 self.corpus.add(self.read(entry), steps, entry.name, entry.source.key(), record.transcripts)
         except BusyError:
@@ -266,9 +279,24 @@ class Library:
             logging.getLogger(__name__).warning("hiero: %s is not up to date in the corpus: %s", entry.name, error)
 
 
-def finest_names(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """The names of the finest steps in time order, each once."""
-    return tuple(dict.fromkeys(step.label for step in hierarchy.levels[-1] if step.label))
+def _forget(entry: Entry) -> None:
+    """Forget what is known about the content of a video."""
+    entry.was_read, entry.key, entry.duration_s, entry.num_steps, entry.names = False, None, None, None, ()
+
+
+def complete_corpus(library: Library, entries: Sequence[Entry]) -> None:
+    """Write edits to the corpus that were saved just before the server stopped, or that a backup of it lacks."""
+    edited = set(library.edits.state.edited_videos())
+    for entry in entries:
+        if entry.key in edited and (record := library.find_record(entry)) is not None:
+            edits = library.edits.read(entry)
+            if record.edits != ("" if edits is None else edits_key(edits.hierarchy)):
+                library.update_corpus(entry)
+
+
+def path_id(paths: Sequence[Path]) -> str:
+    """The id of a video that is served from its own place."""
+    return hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:ID_LENGTH]
 
 
 def open_library(
@@ -307,10 +335,12 @@ def _add_corpus(library: Library, uri: str, log: Callable[[str], None]) -> None:
     library.corpus.check_model(library.engine)
     names = library.corpus.step_names()
     for record in library.corpus.videos():
+        num_steps = record.levels[-1] if record.levels else None
+        known = KnownVideo(record.sha256, 0, record.duration_s, num_steps, names.get(record.video, ()))
+        library.memory.known[record.sha256] = known
         if missing := record.source.missing_paths:
             log(f"{record.video}: {missing[0]} is missing; it can be searched but not opened")
         else:
             entry = library.add(record.source, record.video)
             entry.was_read, entry.key = True, record.sha256
-            entry.duration_s, entry.names = record.duration_s, names.get(record.video, ())
-            entry.num_steps = record.levels[-1] if record.levels else None
+            entry.duration_s, entry.num_steps, entry.names = known.duration_s, known.num_steps, known.names

@@ -124,6 +124,8 @@ class RequestContext:
 
     async def open_video(self, entry: Entry) -> Video:
         """Open a video that was processed before, from memory or in a thread from its files."""
+        if not entry.is_read:  # a command may have processed it meanwhile
+            await self.run(lambda: self.library.memory.recognise([entry]))
         if (video := self.library.find_open(entry)) is not None:
             return video
         return await self.run(lambda: self.library.reopen(entry, self.check_client), READS)

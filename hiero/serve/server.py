@@ -22,13 +22,14 @@ from hiero.serve.app import Application, create_app
 from hiero.serve.library import Library
 from hiero.serve.settings import ServerSettings
 from hiero.serve.state import State
+from hiero.serve.telemetry import log_in_lines
 from hiero.serve.users import new_token
 
 MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 10  # longest pause between two requests
 MAX_HEADER_BYTES = 65536
 NUM_OPEN_FILES = 4096  # each connection may also have a video open
-SHUTDOWN_S = 20  # time for unfinished requests
+SHUTDOWN_S = 3  # time for unfinished requests
 
 
 @contextmanager
@@ -49,14 +50,15 @@ def run_server(
     library: Library, settings: ServerSettings, on_ready: Callable[[str], None], watcher: ArrivalWatcher | None = None
 ) -> None:
     """Serve until the process is interrupted."""
-    if settings.upload is not None:
+    if (folder := settings.upload_folder) is not None:
         try:
-            settings.upload.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--upload {settings.upload}: cannot create the folder ({error.strerror})") from error
+            raise InputError(f"--upload {folder}: cannot create the folder ({error.strerror})") from error
     if settings.user_header and not settings.trusted_networks:
         raise InputError("--user-header requires --trusted-proxy: the header is only accepted from trusted proxies")
-    state = State(settings.state, lock=True)
+    log_in_lines(settings.log_format)
+    state = State(settings.state_folder, lock=True)
     settings = replace(settings, token=_choose_token(settings, state))
     app = create_app(library, settings, state, watcher)
     socket = _bind(settings.host, settings.port)  # before the start, because the address contains the port
@@ -64,7 +66,7 @@ def run_server(
     address = f"http://{_url_host(settings.host)}:{socket.getsockname()[1]}/{query}"
     _allow_open_files()
     try:
-        with TextCache.stored_in(None if settings.state is None else settings.state / "text"):
+        with TextCache.stored_in(settings.state_folder and settings.state_folder / "text"):
             on_ready(address)  # the socket listens: requests wait until the server starts
             Server(app, settings).run(sockets=[socket])
     finally:

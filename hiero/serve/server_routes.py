@@ -6,7 +6,7 @@ Routes that write the state are plain functions: FastAPI runs them in threads, b
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -16,9 +16,8 @@ from prometheus_client import generate_latest
 
 from hiero.errors import InputError
 from hiero.serve.guard import set_cookie
-from hiero.serve.jobs import LEARNING, job_events
-from hiero.serve.library import Library
-from hiero.serve.routing import ERRORS, Context, FoundEntry, admin, edit, public, view
+from hiero.serve.jobs import LEARNING, hide_folders, job_events
+from hiero.serve.routing import ERRORS, Context, FoundEntry, RequestContext, admin, edit, public, view
 from hiero.serve.state import Job, StoredToken
 from hiero.serve.video_routes import Filter
 
@@ -31,14 +30,15 @@ MAX_TOKEN_LENGTH = 200
 @edit.post("/api/videos/{id}/read", status_code=202, responses=ERRORS)
 def read(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """Process a video in the background and add it to the corpus, if there is one."""
-    job = context.services.jobs.start(entry.id, context.user.name)
+    job = context.services.jobs.start(entry.id, context.user.name, entry.duration_s)
     context.record("read video", entry.id, f"{entry.name}, job {job.id}")
-    return _job_to_dict(job, context.library)
+    return _describe_job(context, job)
 
 
 @edit.post("/api/read", status_code=202, responses=ERRORS)
 def read_all(context: Context, wanted: Filter) -> dict[str, int]:
     """Process all videos that match a filter and have not been processed."""
+    context.library.memory.recognise(context.library.list_entries(wanted))
     entries = [entry for entry in context.library.list_entries(wanted) if not entry.is_read]
     for entry in entries:
         read(context, entry)
@@ -47,14 +47,14 @@ def read_all(context: Context, wanted: Filter) -> dict[str, int]:
 
 @view.get("/api/jobs")
 async def jobs(context: Context) -> list[dict[str, Any]]:
-    """Unfinished jobs and the last finished ones."""
-    return [_job_to_dict(job, context.library) for job in list(context.services.jobs.jobs.values())]
+    """The last finished jobs, the running ones, and the first that wait, in their order."""
+    return [_describe_job(context, job) for job in context.services.jobs.listed()]
 
 
 @view.get("/api/jobs/{id}", responses=ERRORS)
 async def job(context: Context, id: str) -> dict[str, Any]:
     """One job."""
-    return _job_to_dict(context.services.jobs.find(id), context.library)
+    return _describe_job(context, context.services.jobs.find(id))
 
 
 @edit.delete("/api/jobs/{id}", responses=ERRORS)
@@ -62,7 +62,7 @@ def cancel(context: Context, id: str) -> dict[str, Any]:
     """Cancel a job. Its results so far are kept for the next attempt."""
     job = context.services.jobs.cancel(id)
     context.record("cancel job", job.id, job.video)
-    return _job_to_dict(job, context.library)
+    return _describe_job(context, job)
 
 
 @edit.post("/api/jobs/{id}/retry", status_code=202, responses=ERRORS)
@@ -70,13 +70,13 @@ def retry(context: Context, id: str) -> dict[str, Any]:
     """Start a new job for one that failed or was cancelled."""
     job = context.services.jobs.retry(id, context.user.name)
     context.record("retry job", job.id, job.video)
-    return _job_to_dict(job, context.library)
+    return _describe_job(context, job)
 
 
 @view.get("/api/jobs/{id}/events", responses=ERRORS, response_class=StreamingResponse)
 async def watch(context: Context, id: str) -> StreamingResponse:
     """Progress of a job as server-sent events until it ends."""
-    events = job_events(context.services.jobs.find(id))
+    events = job_events(context.services.jobs, context.services.jobs.find(id))
 
     async def event_stream() -> AsyncIterator[str]:
         async for event in events:
@@ -90,7 +90,7 @@ def learn(context: Context) -> dict[str, Any]:
     """Learn from all corrections in a background job."""
     job = context.services.jobs.start(LEARNING, context.user.name)
     context.record("learn", job.id)
-    return job.to_dict()
+    return _describe_job(context, job)
 
 
 @view.get("/api/learn")
@@ -99,9 +99,9 @@ async def learned(context: Context) -> dict[str, Any]:
     return context.library.learned
 
 
-def _job_to_dict(job: Job, library: Library) -> dict[str, Any]:
-    entry = library.entries.get(job.video)
-    return {**job.to_dict(), "name": job.video if entry is None else entry.name}
+def _describe_job(context: RequestContext, job: Job) -> dict[str, Any]:
+    entry = context.library.entries.get(job.video)
+    return {**context.services.jobs.describe(job), "name": job.video if entry is None else entry.name}
 
 
 # Users
@@ -156,15 +156,24 @@ async def health() -> dict[str, str]:
 
 @public.get("/readyz", responses={503: {"description": "not ready"}})
 def ready(context: Context, response: Response) -> dict[str, Any]:
-    """Whether the server accepts requests and can save changes."""
-    try:
-        if context.services.jobs.closing.is_set():
-            raise InputError("the server is stopping")
-        context.services.state.check_writable()
-    except InputError as error:
-        response.status_code = 503
-        return {"status": "not ready", "error": str(error)}
-    return {"status": "ready"}
+    """Whether the server accepts requests, can save changes, and has its model and its corpus."""
+    library, checks = context.library, dict[str, str]()
+
+    def check(name: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+            checks[name] = "ok"
+        except (InputError, OSError) as error:
+            checks[name] = hide_folders(str(error))
+
+    if context.services.jobs.closing.is_set():
+        checks["server"] = "the server is stopping"
+    check("disk", context.services.state.check_writable)
+    check("model", lambda: library.engine.key)
+    check("corpus", lambda: library.corpus and library.corpus.num_videos)
+    errors = [reason for reason in checks.values() if reason != "ok"]
+    response.status_code = 503 if errors else 200
+    return {"status": "ready", **checks} if not errors else {"status": "not ready", "error": errors[0], **checks}
 
 
 @view.get("/metrics", response_class=Response)

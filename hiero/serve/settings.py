@@ -36,15 +36,17 @@ class ServerSettings:
     """Shared token with all rights. One is generated if other machines can reach the server and nobody has a token."""
     allow_host: Repeated = None
     """Host name under which the server may be reached. Repeatable."""
+    root: Path | None = None
+    """Folder of everything that the server keeps: jobs, edits with their history, tokens, uploads and a corpus. Without
+    it, jobs end with the server and edits are saved next to the videos. `hiero backup` copies it."""
     upload: Path | None = None
-    """Folder for videos that are uploaded on the page. Uploads are off by default."""
+    """Folder for videos that are uploaded on the page, if not in the root."""
     upload_limit: int = 2000
-    """Maximum size of an upload in megabytes."""
+    """Maximum size of an upload in megabytes. 0 switches uploads off."""
     state: Path | None = None
-    """Folder for jobs, edits with their history, and tokens. Without it, jobs end with the server and edits are saved
-    next to the videos."""
-    write_edits: Flag = False
-    """With `--state`, also save edits next to the videos."""
+    """Folder of a server without a root for jobs, edits and tokens. With `--root`, it is copied to the root once."""
+    auto: bool = True
+    """Process uploads without being asked."""
     index: Flag = False
     """Add the videos that are processed to the corpus, so that they can be searched."""
     jobs: int = 1
@@ -65,6 +67,17 @@ class ServerSettings:
     """Whether administrators may add folders of the home folder on the page."""
     open: Flag = False
     """Open the page in a browser."""
+
+    @property
+    def state_folder(self) -> Path | None:
+        """The folder of the state, None if it is only kept in memory."""
+        return self.root or self.state
+
+    @property
+    def upload_folder(self) -> Path | None:
+        """The folder of uploads, None if they are off."""
+        folder = self.upload if self.root is None else self.root / "uploads"
+        return folder if self.upload_limit else None
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -1,35 +1,26 @@
-"""The state of a server in one SQLite file: jobs, edits with their history, tokens and the audit log.
+"""The state of a server in one SQLite file: jobs, edits with their history, videos, tokens and the audit log.
 
     FOLDER/state.sqlite      with its write-ahead log next to it
     FOLDER/.lock             held by the server that uses the folder
 
-Every method is one transaction that is on disk when it returns. Without a folder the same tables are
-kept in memory.
+Edits and what is known about videos are stored by the key of their content, so that a video that is moved or
+renamed keeps them. Without a folder the same tables are kept in memory.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
-import sqlite3
+import json
 import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hiero.errors import BusyError, InputError
+from hiero.serve.database import Database
 from hiero.serve.settings import Role
-from hiero.storage.locks import hold_lock
 
-FILE_NAME, LOCK_NAME = "state.sqlite", ".lock"
-WAIT_S = 10.0  # time to wait for another writer, such as `hiero serve token`
-MIN_FREE_BYTES = 16 * 2**20  # with less, the server is not ready
-SCHEMA_VERSION = 1
-BUSY = "the state of the server: busy, another process is writing to it; try again"
 ENDED = ("done", "failed", "cancelled")  # states of jobs
 STATES = ("waiting", "running", *ENDED)
 # Text is greater than any number in SQLite. The last possible time is in the year 9999.
@@ -37,7 +28,6 @@ SELECT_TOKENS = (
     "SELECT name, role, CASE WHEN created_at BETWEEN 0 AND 253402300799 THEN created_at END, revoked_at FROM tokens"
 )
 ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # their subject is a video
-SCHEMA = Path(__file__).with_name("schema.sql").read_text()
 
 
 @dataclass(frozen=True)
@@ -61,10 +51,12 @@ class Job:
     message: str = ""
     num_attempts: int = 0
     created_at: float = 0.0
+    duration_s: float | None = None  # of the video
+    spent_s: float | None = None  # time that it took, once it is done
     done_s: float = 0.0
-    duration_s: float | None = None
     left_s: float | None = None  # estimated time until it is done
     cancel_requested: bool = False
+    place: int = 0  # among the jobs of the user
 
     @property
     def ended(self) -> bool:
@@ -75,8 +67,19 @@ class Job:
         vars(self).update(changes)
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {name: value for name, value in vars(self).items() if name != "cancel_requested"}
+        shown = {name: value for name, value in vars(self).items() if name not in ("cancel_requested", "place")}
         return {name: round(value, 1) if isinstance(value, float) else value for name, value in shown.items()}
+
+
+@dataclass(frozen=True)
+class KnownVideo:
+    """What is known about the content of a video that was processed with some model."""
+
+    key: str
+    num_bytes: int
+    duration_s: float | None
+    num_steps: int | None
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,83 +87,20 @@ class SavedEdit:
     """One save of edits, or their deletion (without a version)."""
 
     id: int
+    video: str  # key of its content
     version: str | None
     num_steps: int
     user: str
     saved_at: float
 
 
-def _file_ids(folder: Path | None) -> list[int | None]:
-    """Identities of the database and its write-ahead log on the disk."""
-    files = [] if folder is None else [folder / FILE_NAME, folder / f"{FILE_NAME}-wal"]
-    return [file.stat().st_ino if file.exists() else None for file in files]
-
-
-class State:
-    """The database, shared by all threads of a server. Reads never wait for a writer."""
+class State(Database):
+    """What a server remembers."""
 
     def __init__(self, folder: Path | None = None, *, lock: bool = False) -> None:
-        self.folder = folder
-        self._write_lock = threading.RLock()
-        self._read_lock = self._write_lock if folder is None else threading.RLock()
-        self._folder_lock = ExitStack()
+        super().__init__(folder, lock=lock)
         self._people_lock = threading.Lock()  # never held while a writer waits
         self._people: dict[str, tuple[str, ...]] | None = None
-        try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                if lock:
-                    self._folder_lock.enter_context(hold_lock(folder / LOCK_NAME, f"--state {folder}", wait_s=0))
-            path = ":memory:" if folder is None else str(folder / FILE_NAME)
-            self._database = _connect(path)
-            _prepare(self._database, folder)
-            self._reader = self._database if folder is None else _connect(path)
-            self._file_ids = _file_ids(self.folder)
-        except OSError as error:
-            raise InputError(f"--state {folder}: cannot be used ({error.strerror})") from error
-        except sqlite3.DatabaseError as error:
-            advice = "restore a backup, or move the file away to begin with an empty state"
-            raise InputError(f"{folder}/{FILE_NAME}: cannot be used ({error}); {advice}") from error
-
-    @property
-    def is_persistent(self) -> bool:
-        """Whether the state outlives the process."""
-        return self.folder is not None
-
-    def close(self) -> None:
-        """Close the database and release the folder."""
-        with self._write_lock, self._read_lock:
-            self._database.close()
-            self._reader.close()
-            self._folder_lock.close()
-
-    def check_writable(self) -> None:
-        """Raise InputError if nothing can be saved, for example on a full disk."""
-        self._execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # writes to the disk although nothing changes
-        if self.folder is not None and shutil.disk_usage(self.folder).free < MIN_FREE_BYTES:
-            raise InputError("the disk with the state of the server is full; free some space")
-
-    def _execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run one statement, which is one transaction. Returns its rows."""
-        is_read = statement.startswith("SELECT")
-        if not is_read and _file_ids(self.folder) != self._file_ids:  # SQLite would write to the removed file
-            raise InputError(f"not saved: {FILE_NAME} was removed or replaced; restore it and restart the server")
-        database, lock = (self._reader, self._read_lock) if is_read else (self._database, self._write_lock)
-        if not lock.acquire(timeout=WAIT_S):  # its owner waits for another process
-            raise BusyError(BUSY)
-        try:
-            return database.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-                raise BusyError(BUSY) from error
-            problem = "cannot read" if is_read else "not saved: cannot write"
-            raise InputError(f"{problem} the state of the server ({error})") from error
-        finally:
-            lock.release()
-
-    def _insert(self, table: str, **values: Any) -> None:
-        names, marks = ", ".join(values), ", ".join("?" * len(values))
-        self._execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", *values.values())
 
     # Tokens
 
@@ -184,26 +124,47 @@ class State:
 
     # Jobs
 
-    def add_job(self, video: str, user: str) -> Job:
+    def add_job(self, video: str, user: str, duration_s: float | None = None) -> Job:
         """Add a waiting job."""
         now = time.time()
-        columns = "video, user, created_at, changed_at, state, message, num_attempts"
-        statement = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, 'waiting', '', 0) RETURNING id"
-        ((id,),) = self._execute(statement, video, user, now, now)
-        return Job(str(id), video, user, created_at=now)
+        columns = "video, user, created_at, changed_at, duration_s, state, message, num_attempts"
+        statement = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, 'waiting', '', 0) RETURNING id"
+        ((id,),) = self._execute(statement, video, user, now, now, duration_s)
+        return Job(str(id), video, user, created_at=now, duration_s=duration_s)
 
     def save_job(self, job: Job) -> None:
         """Store the current state of a job."""
-        statement = "UPDATE jobs SET state = ?, message = ?, num_attempts = ?, changed_at = ? WHERE id = ?"
-        self._execute(statement, job.state, job.message, job.num_attempts, time.time(), int(job.id))
+        columns = "state = ?, message = ?, num_attempts = ?, changed_at = ?, duration_s = ?, spent_s = ?"
+        values = (job.state, job.message, job.num_attempts, time.time(), job.duration_s, job.spent_s)
+        self._execute(f"UPDATE jobs SET {columns} WHERE id = ?", *values, int(job.id))
 
     def jobs(self, states: Sequence[str], limit: int) -> list[Job]:
         """The newest jobs in these states, oldest first."""
         places = ", ".join("?" * len(states))
-        columns = "id, video, user, state, message, num_attempts, created_at"
+        columns = "id, video, user, state, message, num_attempts, created_at, duration_s, spent_s"
         query = f"SELECT {columns} FROM jobs WHERE state IN ({places}) ORDER BY id DESC LIMIT ?"
         rows = self._execute(query, *states, limit)
         return [Job(str(id), *row) for id, *row in reversed(rows)]
+
+    def videos_with_jobs(self) -> set[str]:
+        """The videos that ever had a job."""
+        return {video for (video,) in self._execute("SELECT DISTINCT video FROM jobs")}
+
+    # Videos
+
+    def save_video(self, model: str, video: KnownVideo) -> None:
+        """Remember what is known about a video that was processed with a model."""
+        values = {"key": video.key, "num_bytes": video.num_bytes, "duration_s": video.duration_s}
+        self._insert("videos", model=model, **values, num_steps=video.num_steps, names=json.dumps(video.names))
+
+    def known_videos(self, model: str) -> dict[str, KnownVideo]:
+        """The videos that were processed with a model, by their keys."""
+        columns = "key, num_bytes, duration_s, num_steps, names"
+        rows = self._execute(f"SELECT {columns} FROM videos WHERE model = ?", model)
+        videos = [
+            KnownVideo(key, size, length, num, tuple(json.loads(names))) for key, size, length, num, names in rows
+        ]
+        return {video.key: video for video in videos}
 
     # Edits
 
@@ -220,13 +181,23 @@ class State:
 
     def edit_history(self, video: str, limit: int) -> list[SavedEdit]:
         """The saves of a video, newest first."""
-        query = "SELECT id, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT ?"
+        query = (
+            "SELECT id, video, version, num_steps, user, saved_at FROM edits WHERE video = ? ORDER BY id DESC LIMIT ?"
+        )
         return [SavedEdit(*row) for row in self._execute(query, video, limit)]
 
     def edit_content(self, video: str, id: int) -> bytes | None:
         """The content of a save, or None if it is a deletion or does not exist."""
         rows = self._execute("SELECT content FROM edits WHERE video = ? AND id = ?", video, id)
         return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def edited_videos(self) -> list[str]:
+        """The keys of all videos that were ever edited."""
+        return [video for (video,) in self._execute("SELECT DISTINCT video FROM edits")]
+
+    def move_edits(self, old: str, new: str) -> None:
+        """Store the edits of a video under another key."""
+        self._execute("UPDATE edits SET video = ? WHERE video = ?", new, old)
 
     # Audit
 
@@ -254,36 +225,3 @@ class State:
         names = ("id", "at", "user", "action", "subject", "detail")
         rows = self._execute(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", limit)
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _prepare(database: sqlite3.Connection, folder: Path | None) -> None:
-    """Configure the database, and create the tables if they do not exist."""
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise InputError(f"--state {folder}: was written by a newer version of hiero; upgrade hiero")
-    if version != 0 and (damage := find_damage(database)):
-        raise sqlite3.DatabaseError(damage)
-    if version == 0:
-        # If two processes start at the same time, the second finds the version of the first.
-        database.execute("BEGIN IMMEDIATE")
-        if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in SCHEMA.split(";"):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        database.execute("COMMIT")
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False, isolation_level=None)
-
-
-def find_damage(database: sqlite3.Connection) -> str:
-    """What is wrong with the version or the tables of a database; empty if nothing is."""
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version < 0:
-        return f"impossible version {version}"
-    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    missing = sorted(set(re.findall(r"CREATE TABLE (\w+)", SCHEMA)) - tables)
-    return f"missing tables: {', '.join(missing)}" if missing else ""

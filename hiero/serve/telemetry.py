@@ -36,7 +36,7 @@ class EventLog:
     def write(self, kind: str, **fields: Any) -> None:
         if self.log_format == "none":
             return
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        stamp = _timestamp()
         # Values are quoted as JSON, so that input from a client cannot look like another line.
         texts = [f"{key}={json.dumps(value)}" for key, value in fields.items() if value != ""]
         is_json = self.log_format == "json"
@@ -46,6 +46,34 @@ class EventLog:
     def record_change(self, user: str, action: str, subject: str, detail: str = "") -> None:
         self.state.add_audit(user, action, subject, detail)
         self.write("change", user=user, action=action, subject=subject, detail=detail)
+
+
+class LineFormatter(logging.Formatter):
+    """Writes other messages of the server, with tracebacks, as one line, too."""
+
+    def __init__(self, log_format: LogFormat) -> None:
+        super().__init__()
+        self._is_json = log_format == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {"level": record.levelname, "message": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        if self._is_json:
+            return json.dumps({"time": _timestamp(), "kind": "log", **fields})
+        return " ".join([_timestamp(), "log", *(f"{name}={json.dumps(value)}" for name, value in fields.items())])
+
+
+def log_in_lines(log_format: LogFormat) -> None:
+    """Log the messages of all packages in lines, unless nothing is logged."""
+    if log_format != "none":
+        handler = logging.StreamHandler()
+        handler.setFormatter(LineFormatter(log_format))
+        logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class RequestLog:

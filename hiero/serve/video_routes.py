@@ -64,7 +64,7 @@ async def server(context: Context) -> dict[str, Any]:
         "words": library.engine.has_text,
         "search_threshold": ANSWER_THRESHOLD,  # less probable hits are probably wrong
         "exports": exporter_names(),
-        "uploads": context.services.settings.upload is not None,
+        "uploads": context.services.settings.upload_folder is not None,
         "folders": context.services.settings.choose_folders,
         "history": library.edits.has_history,
     }
@@ -108,6 +108,7 @@ async def report(context: Context, wanted: Filter) -> dict[str, Any]:
 @view.get("/api/videos/{id}", responses=ERRORS)
 async def video(context: Context, entry: FoundEntry) -> dict[str, Any]:
     """One video with its duration and its files."""
+    await context.run(lambda: context.library.memory.recognise([entry]))
     if entry.is_read and len(entry.source.files) > 1:
         files = public_files((await context.open_video(entry)).files)
     else:

@@ -53,21 +53,29 @@ def file_state(path: Path) -> FileState:
 def content_key(path: Path) -> str:
     """The beginning of the SHA-256 of a file's content: 32 hexadecimal digits.
 
-    The key of a large file is cached as long as its path and its `file_state` stay the same.
+    The key of a large file is cached as long as its name and its `file_state` stay the same.
     """
     state = file_state(path)
-    if state.size < MIN_CACHED_BYTES:
-        return _hash_file(path)
-    identity = os.fsencode(path.resolve()) + f"\0{tuple(state)}".encode()
-    key_file = cache_folder("known") / hashlib.sha256(identity).hexdigest()[:KEY_LENGTH]
-    if (key := read_cached(key_file, _read_key)) is not None:
+    if (key := quick_content_key(path)) is not None:
         return key
     key = _hash_file(path)
     # A file that was written just now can be written again without a new size or time.
     is_old = time.time() - max(state.modified_ns, state.changed_ns) / 1e9 > MIN_AGE_S
     if is_old and file_state(path) == state:
-        store_cached(lambda: write_text(key_file, key))
+        store_cached(lambda: write_text(_key_file(path, state), key))
     return key
+
+
+def quick_content_key(path: Path) -> str | None:
+    """`content_key` if it is known without reading a large file, else None."""
+    state = file_state(path)
+    return _hash_file(path) if state.size < MIN_CACHED_BYTES else read_cached(_key_file(path, state), _read_key)
+
+
+def _key_file(path: Path, state: FileState) -> Path:
+    """Where the key of a large file is cached. A folder can be moved with its files: only their names count."""
+    identity = os.fsencode(path.name) + f"\0{tuple(state)}".encode()
+    return cache_folder("known") / hashlib.sha256(identity).hexdigest()[:KEY_LENGTH]
 
 
 def _hash_file(path: Path) -> str:

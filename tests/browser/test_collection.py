@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 import time
 
 import pytest
@@ -173,7 +174,48 @@ def test_files_are_dropped_or_chosen_and_read(page, library, tmp_path):
         page.wait_for_selector("#one:not([hidden])")
         for name in ("dropped", "chosen"):
             wait_until(page, lambda name=name: library.find_by_name(name).is_read)
-        assert {path.name for path in tmp_path.iterdir()} == {"dropped.mp4", "chosen.mp4"}
+        assert {path.name for path in tmp_path.glob("*/*/*")} == {"dropped.mp4", "chosen.mp4"}
+        leave(page, server)
+
+
+def test_a_phone_uploads_sees_the_queue_and_searches(page, library, world, tmp_path, monkeypatch):
+    monkeypatch.setattr("hiero.serve.video_routes.ANSWER_THRESHOLD", 0.0)
+    release = threading.Event()
+
+    def wait(self, entry, progress):
+        while not release.wait(0.05):
+            progress(ProgressEvent("read", entry.name, 2.0, 6.0))
+
+    monkeypatch.setattr("hiero.serve.library.Library.index", wait)
+    films = [write_scenes(tmp_path / f"{name}.mp4", [6, 7], seconds) for name, seconds in (("one", 1), ("two", 2))]
+    page.set_viewport_size({"width": 390, "height": 844})
+    with run_server(library, create_app(library, ServerSettings(upload=tmp_path / "uploads"))) as server:
+        open_collection(page, server)
+        for film in films:
+            with page.expect_file_chooser() as chooser:
+                page.click("#add")
+            chooser.value.set_files(film)
+            page.wait_for_selector(f"#name:has-text('{film.stem}')")
+            page.wait_for_selector("#reading-text")
+            if film is films[0]:
+                page.wait_for_selector("#reading-text:has-text('Processing')")
+                page.click("#home")
+                page.wait_for_selector("#list:not([hidden])")
+        page.wait_for_selector("#reading-text:has-text('place 1 in the queue')")
+        assert violations(page) == []
+        screenshot(page, "phone-waiting")
+        page.click("#home")
+        page.wait_for_selector("#videos li:has-text('place 1 in the queue')")
+        assert violations(page) == []
+        screenshot(page, "phone-queue")
+        page.fill("#query", "wash a cup")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#hits li")
+        page.wait_for_selector("#unsearched:has-text('3 videos have not been processed')")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        screenshot(page, "phone-results")
+        release.set()
         leave(page, server)
 
 

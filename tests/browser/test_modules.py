@@ -159,10 +159,9 @@ BEHAVIOUR = {
         return [m.clipTimes(0.5, clips, false), m.clipTimes(0.5, clips, true)];""",
         [[15, 4], [15, 2]],
     ),
-    "the time left of a queue is the rest of this job and whole other ones": (
+    "the time left of a queue is that of its last job": (
         "collection/progress.js",
-        """const job = { state: "running", done_s: 30, duration_s: 60, left_s: 100 };
-        return m.totalLeft([job, { state: "waiting" }]);""",
+        "return m.totalLeft([{ left_s: 100 }, { left_s: 300 }, { left_s: null }]);",
         300,
     ),
     "facets with a choice are useful": (

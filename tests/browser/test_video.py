@@ -422,12 +422,18 @@ def test_a_boundary_is_dragged_with_the_frame_shown(tea, world):
     wait_until(tea, lambda: boxes(tea)[1]["start_s"] == pytest.approx(after[1]["start_s"] + 1, abs=0.01))
 
 
-def test_buttons_need_a_selection(tea):
+def test_the_marked_step_can_be_edited(tea):
+    """Without a selection that is the step at the current time."""
     tools = [f"#{name}" for name in ("rename", "split", "merge", "earlier", "later")]
-    assert all(tea.locator(tool).is_disabled() for tool in [*tools, "#undo", "#redo"])
-    click_step(tea, 1)
     assert all(tea.locator(tool).is_enabled() for tool in tools)
-    assert tea.locator("#undo").is_disabled()
+    assert all(tea.locator(tool).is_disabled() for tool in ("#undo", "#redo"))
+    marked = tea.locator("#chapters .chapter.leaf[aria-current]")
+    tea.click("#rename")
+    rename(tea, "flox the wemble")
+    tea.wait_for_selector("#saved:has-text('Saved')")
+    assert "flox the wemble" in marked.inner_text()
+    click_step(tea, 1)
+    assert all(tea.locator(tool).is_enabled() for tool in [*tools, "#undo"])
 
 
 def test_what_a_person_changed_is_marked_and_filtered(tea):

@@ -12,7 +12,9 @@ from hiero.cli.console import ReadingBars, log, print_json, results_console, tra
 from hiero.cli.moments import Found, Moment, print_found
 from hiero.cli.steps import print_steps
 from hiero.corpus.rows import Hit
-from hiero.formats.hiero_json import write_edits
+from hiero.errors import InputError
+from hiero.formats.hiero_json import encode_edits, read_edits, write_edits
+from hiero.serve.state import State
 from hiero.storage.cache import content_key
 from hiero.storage.files import home
 from hiero.types import Hierarchy, Match, ProgressEvent, Step
@@ -50,6 +52,23 @@ def test_steps_announces_and_exports_corrections(kitchen, run, tmp_path):
     _, out, err = run("steps", kitchen, "-k", "1")
     assert "-k" in err
     assert NAME not in out
+
+
+def test_the_corrections_of_a_server_are_used_only_on_request(kitchen, run, tmp_path):
+    found = read_edits(kitchen)
+    first, second, third = found.hierarchy.levels[0]
+    steps = replace(found.hierarchy, levels=((first, replace(second, label="on the server"), third),))
+    state = State(tmp_path / "root")
+    state.add_edit(content_key(kitchen), "version", encode_edits(steps), 1, "anna")
+    state.close()
+    _, out, _ = run("steps", kitchen)
+    assert (NAME in out, "on the server" in out) == (True, False)
+    _, out, err = run("steps", kitchen, "--edits", f"server:{tmp_path / 'root'}")
+    assert (NAME in out, "on the server" in out) == (False, True)
+    assert str(tmp_path / "root") in err
+    for edits in ("nonsense", "server:", f"server:{tmp_path}"):
+        with pytest.raises(InputError, match=edits.removeprefix("server:") or "--edits"):
+            run("steps", kitchen, "--edits", edits)
 
 
 def test_ask_uses_corrections(kitchen, run):

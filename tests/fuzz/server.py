@@ -22,10 +22,11 @@ import hiero
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.serve.app import create_app
+from hiero.serve.database import FILE_NAME
 from hiero.serve.library import open_library
 from hiero.serve.server import Server, _bind
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.state import State
 from tests.fuzz.commands import call, made_corpus, write_features
 from tests.fuzz.damage import ODD_NUMBERS, ODD_TEXTS, damage_bytes, damage_document, damage_json
 from tests.fuzz.files import FORMATS, made_folder

@@ -17,6 +17,7 @@ from hiero.engine import load
 from hiero.model.hiero import HiERO
 from hiero.serve.library import open_library
 from hiero.storage import weights
+from hiero.storage.cache import content_key
 from hiero.types import Clock
 from tests.films import write_video
 from tests.networks.released import egovlp_with_words
@@ -108,3 +109,5 @@ def library(world):
         if library.edits.exists(entry):
             library.edits.delete(entry)
             library.update_corpus(entry, PATIENCE_S)
+    for cached in (world.root / "home" / "cache").glob(f"*/{content_key(world.root / 'new.mp4')}*"):
+        cached.unlink()  # for the next test, it has not been processed

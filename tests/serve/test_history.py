@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from hiero.formats.hiero_json import edits_file, read_edits
+from hiero.formats.hiero_json import delete_edits, edits_file, read_edits, write_edits
+from hiero.serve.database import FILE_NAME
+from hiero.serve.library import open_library
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.state import State
 from hiero.serve.users import token_digest
 from tests.serve.conftest import connect
 
@@ -68,29 +71,35 @@ def test_undo_to_any_point(library, state):
         assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "three"
 
 
-def test_files_of_earlier_days_count_until_the_first_save(library, state):
+def test_the_edits_of_a_server_and_those_of_a_person_do_not_meet(library, state):
+    """A server with a state neither reads nor writes the files that the commands use."""
     entry = library.find_by_name("tea")
     url = f"/api/videos/{entry.id}"
-    with connect(library) as client:  # a server without a state
+    with connect(library) as client:  # a server without a state uses those files
         steps = client.get(f"{url}/steps").json()
         client.put(f"{url}/edits", json=rename(steps, "from the file"))
-        assert client.get(f"{url}/history").status_code == 400
-        assert "--state" in client.get(f"{url}/history").json()["error"]
+        assert "--root" in client.get(f"{url}/history").json()["error"]
     with connect_with(library, state) as client:
-        answer = client.get(f"{url}/edits", headers=by("anna"))
-        assert first_label(answer.json()) == "from the file"
-        assert client.get(url, headers=by("anna")).json()["edited"]
-        client.put(f"{url}/edits", json=rename(steps, "new"), headers=by("anna", answer.headers["etag"]))
-        saves = client.get(f"{url}/history", headers=by("anna")).json()
-        assert [save["user"] for save in saves] == ["anna", ""]
-        client.post(f"{url}/history/{saves[1]['id']}", headers=by("anna", f'"{saves[0]["version"]}"'))
-        assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "from the file"
-    with connect_with(library, state, write_edits=True) as client:  # and they can be written
-        version = client.get(f"{url}/edits", headers=by("anna")).headers["etag"]
-        client.put(f"{url}/edits", json=rename(steps, "both"), headers=by("anna", version))
-        assert "both" in edits_file(entry.path).read_text()
-        assert first_label(read_edits(entry.path, entry.source.key()).hierarchy.to_dict()) == "both"
-    edits_file(entry.path).unlink()
+        assert client.get(f"{url}/edits", headers=by("anna")).status_code == 404
+        client.put(f"{url}/edits", json=rename(steps, "on the server"), headers=by("anna"))
+        assert first_label(client.get(f"{url}/edits", headers=by("anna")).json()) == "on the server"
+    found = read_edits(entry.path, entry.source.key())
+    assert first_label(found.hierarchy.to_dict()) == "from the file"
+    delete_edits(entry.path, entry.source.key())
+
+
+def test_edits_follow_a_video_that_moves(library, state, world, tmp_path):
+    entry = library.find_by_name("tea")
+    with connect_with(library, state) as client:
+        steps = client.get(f"/api/videos/{entry.id}/steps", headers=by("anna")).json()
+        client.put(f"/api/videos/{entry.id}/edits", json=rename(steps, "kept"), headers=by("anna"))
+    shutil.copy(entry.path, tmp_path / "moved.mp4")
+    other = open_library([str(tmp_path / "moved.mp4")], library.engine)
+    (moved,) = other.entries.values()
+    with connect_with(other, State(state.folder)) as client:
+        assert first_label(client.get(f"/api/videos/{moved.id}/edits", headers=by("ben")).json()) == "kept"
+        (row,) = client.get("/api/videos", headers=by("ben")).json()["videos"]
+        assert (row["read"], row["edited"], row["first_steps"]) == (True, True, ["kept"])
 
 
 def test_a_state_of_the_previous_version(library, tmp_path):
@@ -99,7 +108,12 @@ def test_a_state_of_the_previous_version(library, tmp_path):
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
         database.executescript(Path(__file__).with_name("state_version_1.sql").read_text().replace("VIDEO", entry.id))
     url = f"/api/videos/{entry.id}"
+    write_edits(library.find_by_name("bike").path, None, library.current_steps(library.find_by_name("bike")))
     with connect_with(library, State(tmp_path)) as client:
+        assert (tmp_path / "state-1.sqlite").is_file()  # a copy from before
+        bike = library.find_by_name("bike")
+        assert library.edits.read(bike) is not None  # until now, edits in files were used, too
+        delete_edits(bike.path, bike.source.key())
         answer = client.get(f"{url}/edits", headers=by("anna"))
         steps = answer.json()["levels"][0]["steps"]
         assert [(step["label"], step["origin"], step["probability"]) for step in steps] == [

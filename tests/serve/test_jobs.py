@@ -128,3 +128,42 @@ def test_without_a_state_jobs_end_with_the_server():
     wait_until(lambda: job.state == "running")
     jobs.close()
     assert (job.state, job.message) == ("cancelled", "the server stopped")
+
+
+def test_users_take_turns(tmp_path):
+    gate, done = threading.Event(), []
+
+    def work(video, progress):
+        gate.wait(PATIENCE_S)
+        done.append(video)
+
+    jobs = JobQueue(work, State(tmp_path))
+    first = jobs.start("a0", "anna")
+    wait_until(lambda: first.state == "running")
+    waiting = [jobs.start(f"a{i}", "anna") for i in range(1, 4)] + [jobs.start(f"b{i}", "ben") for i in range(2)]
+    assert [(job.video, jobs.describe(job)["position"]) for job in jobs.listed()[1:]] == [
+        ("b0", 1),
+        ("a1", 2),
+        ("b1", 3),
+        ("a2", 4),
+        ("a3", 5),
+    ]
+    gate.set()
+    wait_until(lambda: all(job.ended for job in waiting))
+    assert done == ["a0", "b0", "a1", "b1", "a2", "a3"]
+    jobs.close()
+
+
+def test_the_time_until_a_job_is_done_is_estimated_from_those_before():
+    release = threading.Event()
+    jobs = JobQueue(lambda video, _: video == "first" or release.wait(PATIENCE_S))
+    first = jobs.start("first", "anna", 100.0)
+    wait_until(lambda: first.ended)
+    first.spent_s = 10.0  # a tenth of its length
+    running = jobs.start("running", "anna", 50.0)
+    wait_until(lambda: running.state == "running")
+    running.left_s = 5.0
+    waiting = [jobs.start(name, "anna", 200.0) for name in ("second", "third")]
+    assert [jobs.describe(job)["left_s"] for job in waiting] == [pytest.approx(25), pytest.approx(45)]
+    release.set()
+    jobs.close()

@@ -95,7 +95,7 @@ def test_clients_that_go_away_or_dawdle(served):
     ("options", "fact"),
     [
         (["--upload", "{tmp}/file"], "--upload"),
-        (["--upload", "{tmp}", "--upload-limit", "0"], "--upload-limit"),
+        (["--upload", "{tmp}", "--upload-limit", "-1"], "--upload-limit"),
         (["--upload", "{tmp}", "--user-header", "Remote-User"], "--trusted-proxy"),
         (["{video}", "--index"], "--index"),
         (["--upload", "{tmp}", "--port", "{port}"], "127.0.0.1:{port}"),
@@ -249,7 +249,7 @@ def test_a_start_without_videos(monkeypatch, tmp_path):
     for options in ([], ["--host", "0.0.0.0"], ["--token", "mine"]):
         app(["serve", *options], result_action="return_value")
     plain, public, own = (settings for _, settings, *_ in started)
-    assert (plain.upload, plain.open, plain.choose_folders) == (tmp_path / "videos", True, True)
+    assert (plain.root, plain.open, plain.choose_folders) == (tmp_path / "server", True, True)
     assert plain.token not in (None, public.token)
     assert not public.choose_folders
     assert own.token == "mine"

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hiero.errors import BusyError, InputError
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.database import FILE_NAME
+from hiero.serve.state import State
 from tests.processes import start_python
 from tests.waiting import PATIENCE_S
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
 
 from hiero.serve.app import create_app
-from hiero.serve.edits import EditStore
+from hiero.serve.database import FILE_NAME
+from hiero.serve.edits import FileEdits
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.state import State
+from hiero.serve.telemetry import LineFormatter
 from tests.serve.conftest import connect
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def parse_metrics(text):
@@ -32,6 +36,8 @@ def test_metrics(library):
         client.get("/api/videos/nothing/steps")
         client.get("/nothing-at-all")
         client.request("BREW", "/")
+        job = client.app.guard.app.state.services.jobs.start(entry.id)
+        wait_until(lambda: job.ended)
         metrics = parse_metrics(client.get("/metrics").text)
     route = ("route", "/api/videos/{id}/ask")
     assert metrics["hiero_requests_total", ("method", "GET"), route, ("status", "200")] == 2
@@ -43,6 +49,9 @@ def test_metrics(library):
     assert metrics["hiero_request_seconds_bucket", ("le", "+Inf"), route] == 2
     assert metrics["hiero_videos",] == 3
     assert metrics["hiero_jobs", ("state", "running")] == 0
+    assert metrics["hiero_ended_jobs_total", ("state", "done")] == 1
+    assert metrics["hiero_queue_oldest_seconds",] == metrics["hiero_edits_total",] == 0
+    assert metrics["hiero_cache_bytes",] > 1000
     assert not any("BREW" in str(key) for key in metrics)  # what clients make up is not a label
     buckets = [value for (name, *labels), value in metrics.items() if name.endswith("_bucket") and route in labels]
     assert buckets == sorted(buckets)
@@ -72,6 +81,17 @@ def test_text_logs_stay_one_line(library, capsys):
     assert 'path="/api/videos/a\\nb"' in lines[0]
 
 
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_traceback_is_one_line(capsys, kind):
+    try:
+        raise ZeroDivisionError("a secret\nand more")
+    except ZeroDivisionError:
+        record = logging.LogRecord("hiero", logging.ERROR, "", 0, "job %s:", ("1",), sys.exc_info())
+    line = LineFormatter(kind).format(record)
+    assert "\n" not in line
+    assert "ZeroDivisionError" in (json.loads(line)["traceback"] if kind == "json" else line)
+
+
 def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
     state = State(tmp_path)
     with connect(library, state=state) as client:
@@ -85,7 +105,7 @@ def test_a_locked_state_does_not_stop_the_server(library, tmp_path):
             other.execute("COMMIT")
             assert [answer.result(PATIENCE_S).status_code for answer in waiting] == [200, 202]
         other.close()
-    library.edits = EditStore()
+    library.edits = FileEdits()
 
 
 def test_the_log_has_the_address_of_the_visitor(library, capsys):
@@ -101,7 +121,7 @@ def test_health(library, tmp_path):
     app = create_app(library, state=state)
     with TestClient(app, base_url="http://localhost") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
-        assert client.get("/readyz").json() == {"status": "ready"}
+        assert client.get("/readyz").json() == {"status": "ready", "disk": "ok", "model": "ok", "corpus": "ok"}
         app.close()
         stopping = client.get("/readyz")
         assert (stopping.status_code, stopping.json()["error"]) == (503, "the server is stopping")
@@ -121,4 +141,4 @@ def test_health(library, tmp_path):
     with TestClient(broken, base_url="http://localhost") as client:
         assert client.get("/readyz").status_code == 503
         assert client.get("/api/videos").status_code == 503
-    library.edits = EditStore()
+    library.edits = FileEdits()

@@ -12,10 +12,11 @@ import pytest
 
 from hiero.cli import app
 from hiero.serve.app import ROUTERS, STATIC
+from hiero.serve.database import FILE_NAME
 from hiero.serve.guard import OPEN_PATHS
 from hiero.serve.routing import RoleCheck
 from hiero.serve.settings import ServerSettings
-from hiero.serve.state import FILE_NAME, State
+from hiero.serve.state import State
 from hiero.serve.users import ROLES, token_digest
 from tests.processes import run_hiero
 from tests.serve.conftest import connect

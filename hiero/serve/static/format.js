@@ -19,6 +19,12 @@ export function formatLeft(seconds) {
   return minutes < 60 ? t("left.minutes", { n: minutes }) : t("left.hours", { n: Math.round(minutes / 6) / 10 });
 }
 
+/** Where a job waits, and for how long. @param {number | null} position @param {number | null} seconds */
+export const waitingText = (position, seconds) => [position ? t("job.place", { n: position }) : t("job.waiting"), formatLeft(seconds)].filter(Boolean).join(" · ");
+
+/** The letters of an activity, so that it cannot be taken for the number of a step: A … Z, AA … @param {number} activity @returns {string} */
+export const activityLetter = activity => (activity < 26 ? "" : activityLetter(Math.floor(activity / 26) - 1)) + String.fromCharCode(65 + activity % 26);
+
 export const percent = (/** @type {number} */ probability) => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
 
 /** A probability in words. @param {number} probability */

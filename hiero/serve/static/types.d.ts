@@ -16,7 +16,7 @@ interface Server {
 interface User { name: string; role: "view" | "edit" | "admin"; sign_in: boolean }
 interface Job {
   id: string; video: string; name: string; user: string; state: string; message: string;
-  done_s: number; duration_s: number | null; left_s: number | null;
+  position: number | null; done_s: number; duration_s: number | null; left_s: number | null;
 }
 
 /** A view of the page. show() may be called again with another address; isCurrent says whether it is still wanted. */

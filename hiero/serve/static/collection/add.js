@@ -8,17 +8,15 @@ import { t } from "../texts.js";
 
 export const isVideoName = (/** @type {string} */ name) => /\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|ts|3gp|ogv|wmv|flv|insv|lrv)$/i.test(name);
 
-/** Uploads a file and starts to process it. Returns the id of the video. @param {File} file @param {(share: number) => void} onProgress */
+/** Uploads a file. Returns the video, which the server may have had before. @param {File} file @param {(share: number) => void} onProgress */
 async function upload(file, onProgress) {
   const request = new XMLHttpRequest();  // unlike fetch, it reports progress
   request.open("POST", `api/upload?name=${encodeURIComponent(file.name)}`);
   request.responseType = "json";
   request.upload.onprogress = ({ loaded, total }) => onProgress(loaded / total);
   await new Promise(resolve => { request.onloadend = resolve; request.send(file); });
-  if (request.status !== 201) throw new Error(request.response?.error || t("add.failed", { name: file.name }));
-  const { id } = request.response;
-  await sendJson("POST", `videos/${id}/read`);
-  return id;
+  if (![200, 201].includes(request.status)) throw new Error(request.response?.error || t("add.failed", { name: file.name }));
+  return request.response;
 }
 
 /** The files that were dropped, also those inside of folders. @param {DataTransfer} transfer @returns {Promise<File[]>} */
@@ -82,22 +80,24 @@ export class Adding {
   async addFiles(/** @type {File[]} */ files) {
     const videos = files.filter(file => isVideoName(file.name) || file.type.startsWith("video/"));
     if (files.length && !videos.length) { showError(new Error(t("add.no_videos"))); return; }
-    let last = null, numAdded = 0;
+    const added = new Set();  // chapters of a recording are one video
     for (const [i, file] of videos.entries()) {
       const bar = h("progress", { max: 1, value: 0, "aria-label": t("add.sending", { name: file.name }) });
       fill(this.status, h("div", { class: "panel upload" }, h("strong", { class: "ellipsis" }, file.name), bar, h("span", { class: "soft small number" }, t("add.number", { number: i + 1, total: videos.length }))));
-      try { last = await upload(file, share => { bar.value = share; }); numAdded++; } catch (error) { showError(error); }
+      try {
+        const { id, name, existed } = await upload(file, share => { bar.value = share; });
+        added.add(id);
+        if (existed) toast(t("add.existed", { name }));
+      } catch (error) { showError(error); }
     }
     fill(this.status);
-    if (numAdded === 1) changeAddress({ v: last });
-    else if (numAdded) { toast(t("add.done", { n: numAdded })); this.onAdded(); }
+    if (added.size === 1) changeAddress({ v: [...added][0] });
+    else if (added.size) { toast(t("add.done", { n: added.size })); this.onAdded(); }
   }
 
   addSample() {
     return withErrors(async () => {
-      const { id } = await sendJson("POST", "sample");
-      await sendJson("POST", `videos/${id}/read`);
-      changeAddress({ v: id });
+      changeAddress({ v: (await sendJson("POST", "sample")).id });
     });
   }
 
@@ -132,7 +132,7 @@ export class Adding {
     const choice = (/** @type {any} */ name, /** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ text, /** @type {() => void} */ onclick) =>
       h("button", { id, type: "button", class: "card choice", onclick }, icon(name), h("strong", {}, title), h("span", { class: "soft small" }, text));
     return h("section", { id: "welcome", class: "welcome", "aria-labelledby": "welcome-title" },
-      h("h1", { id: "welcome-title" }, t("welcome.title")), h("p", { class: "soft" }, t(this.mayUpload ? "welcome.text" : "welcome.ask")),
+      h("h1", { id: "welcome-title" }, t("welcome.title")), h("p", { class: "soft" }, t(this.mayUpload ? "welcome.text" : store.canEdit ? "welcome.start" : "welcome.ask")),
       this.mayUpload ? h("div", { class: "choices cards" },
         choice("film", "start-sample", t("welcome.sample"), t("welcome.sample_text"), () => this.addSample()),
         this.mayChooseFolders ? choice("folder", "start-folder", t("welcome.folder"), t("welcome.folder_text"), () => this.chooseFolder()) : null,

@@ -2,7 +2,7 @@
 // Jobs of the server: reading, indexing and learning, with the time that is left. They go on when the page is closed.
 import { getJson, sendJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
-import { formatLeft, formatSpan } from "../format.js";
+import { formatLeft, formatSpan, waitingText } from "../format.js";
 import { showError, withErrors } from "../shell.js";
 import { momentAddress, store } from "../store.js";
 import { t } from "../texts.js";
@@ -21,21 +21,15 @@ export const jobBar = (job, name) => h("progress", { max: 1, "aria-label": t("jo
 
 /** What a job is doing, in a few words. @param {Job} job */
 export function describeJob(job) {
-  if (job.state === "waiting") return t("job.waiting");
+  if (job.state === "waiting") return waitingText(job.position, job.left_s);
   if (job.message) return job.message;
   const percentage = job.duration_s ? ` ${Math.round(100 * share(job))} %` : " …";
   const doing = `${t(job.video === LEARNING ? "job.learning" : "job.reading")}${percentage}`;
   return [doing, formatLeft(job.left_s)].filter(Boolean).join(" · ");
 }
 
-// What all unfinished jobs need: the running ones at their own speed, and the waiting ones as long as a running one in all.
-export function totalLeft(/** @type {Job[]} */ jobs) {
-  const running = jobs.filter(job => job.state === "running" && job.left_s !== null && share(job) > 0);
-  if (!running.length) return null;
-  const longest = Math.max(...running.map(job => job.left_s ?? 0));
-  const whole = running.reduce((sum, job) => sum + (job.left_s ?? 0) / Math.max(0.02, 1 - share(job)), 0) / running.length;
-  return longest + whole * jobs.filter(job => job.state === "waiting").length / running.length;
-}
+/** The time until all unfinished jobs are done, if it is known. @param {Job[]} jobs */
+export const totalLeft = jobs => jobs.reduce((/** @type {number | null} */ most, { left_s }) => left_s === null ? most : Math.max(most ?? 0, left_s), null);
 
 /** The panel that lists jobs. It asks the server again while there are unfinished ones. */
 export class JobPanel {
@@ -77,8 +71,6 @@ export class JobPanel {
     this.root.hidden = !active.length && !failed.length;
     this.title.textContent = active.length ? t("jobs.active", { n: active.length }) : t("jobs.failed");
     this.left.textContent = active.length > 1 ? formatLeft(totalLeft(active)) : "";
-    const order = { running: 0, waiting: 1 };
-    active.sort((a, b) => order[/** @type {"running"} */ (a.state)] - order[/** @type {"running"} */ (b.state)]);
     const hidden = active.length - NUM_LISTED;
     fill(this.rows, ...[...active.slice(0, NUM_LISTED), ...failed].map(job => this.row(job)),
       hidden > 0 ? h("li", { class: "soft small" }, t("jobs.more", { n: hidden })) : null);

@@ -1,8 +1,9 @@
 // @ts-check
 // Search across videos: moments grouped by video, the best first.
-import { getJson } from "../api.js";
+import { getJson, sendJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
 import { percent } from "../format.js";
+import { withErrors } from "../shell.js";
 import { store } from "../store.js";
 import { t } from "../texts.js";
 import { momentCard } from "./cards.js";
@@ -12,8 +13,9 @@ const NUM_GUESSES = 12;
 
 const title = h("h1", { id: "results-title" }), status = h("p", { id: "results-status", class: "soft small", role: "status", "aria-live": "polite" });
 const groups = h("div", { id: "hits", class: "groups cards" });
+const unread = h("div", { id: "unsearched", class: "notice", hidden: true });
 const nothing = h("div", { id: "nothing", class: "empty", hidden: true });
-const root = h("section", { id: "results", class: "stack", hidden: true, "aria-labelledby": "results-title" }, h("div", {}, title, status), nothing, groups);
+const root = h("section", { id: "results", class: "stack", hidden: true, "aria-labelledby": "results-title" }, h("div", {}, title, status), unread, nothing, groups);
 
 /** @type {View} */
 export const resultsView = {
@@ -29,6 +31,8 @@ export const resultsView = {
     showHits(likely, q);
     nothing.hidden = likely.length > 0;
     if (!likely.length) showNothing(hits, q);
+    const { unread: n } = await getJson("videos?n=1");
+    if (isCurrent()) showUnread(n);
   },
   hide() { fill(groups); },
 };
@@ -43,6 +47,13 @@ function showHits(hits, q, text = "results.count") {
       h("span", { class: "badge accent number" }, t("results.best", { percent: percent(moments[0].probability) })),
       h("span", { class: "soft small" }, t("count.moments", { n: moments.length }))),
     h("ol", { class: "cards moments" }, ...moments.map(hit => momentCard(hit, q))))));
+}
+
+/** Says how many videos cannot be found yet, and offers to process them. @param {number} n */
+function showUnread(n) {
+  unread.hidden = !n;
+  const button = h("button", { type: "button", class: "button", hidden: !store.canEdit, onclick: () => withErrors(async () => { await sendJson("POST", "read"); location.hash = ""; }) }, t("collection.read_all", { n }));
+  fill(unread, h("p", { class: "grow" }, t("results.unread", { n })), button);
 }
 
 /** @param {Hit[]} hits @param {string} q */

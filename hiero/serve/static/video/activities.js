@@ -1,7 +1,7 @@
 // @ts-check
 // Filters over the chapters: an activity that is done more than once, and what people changed.
 import { fill, h, icon } from "../dom.js";
-import { formatTime, threadColour } from "../format.js";
+import { activityLetter, formatTime, threadColour } from "../format.js";
 import { t } from "../texts.js";
 
 export class Activities {
@@ -33,7 +33,7 @@ export class Activities {
     this.root.hidden = !this.activities.length && !this.numChanged;
     fill(this.root,
       ...this.activities.map(({ activity, steps, seconds, name }) => this.chip(activity, `--dot:${threadColour(activity)}`,
-        h("span", { class: "ellipsis" }, name ?? t("activity.unnamed", { number: activity + 1 })), h("span", { class: "soft number" }, t("activity.times", { n: steps.length, time: formatTime(seconds) })))),
+        h("span", { class: "ellipsis" }, name ?? t("activity.unnamed", { letter: activityLetter(activity) })), h("span", { class: "soft number" }, t("activity.times", { n: steps.length, time: formatTime(seconds) })))),
       this.numChanged ? this.chip("person", "", icon("pencil"), t("activity.changed", { n: this.numChanged })) : null,
       playing ? h("button", { type: "button", class: "button play-all", onclick: () => this.events.onPlay(playing) }, icon("play"), t("activity.play", { n: playing.steps.length })) : null);
   }

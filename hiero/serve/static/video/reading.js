@@ -2,7 +2,7 @@
 // A video that has not been processed yet: the offer to do so, and the progress with the time left.
 import { getJson, sendJson } from "../api.js";
 import { fill, h, icon } from "../dom.js";
-import { formatLeft, formatTime } from "../format.js";
+import { formatLeft, formatTime, waitingText } from "../format.js";
 import { withErrors } from "../shell.js";
 import { store } from "../store.js";
 import { t } from "../texts.js";
@@ -44,14 +44,15 @@ export class Reading {
     const { id } = this, events = new EventSource(`api/jobs/${job}/events`);
     this.events?.close();
     this.events = events;
-    const text = h("p", { id: "reading-text", class: "grow" }, t("reading.waiting")), bar = h("progress", { "aria-label": t("reading.progress") });
+    const text = h("p", { id: "reading-text", class: "grow" }, t("reading.queue")), bar = h("progress", { "aria-label": t("reading.progress") });
     const stop = h("button", { id: "stop", type: "button", class: "button", hidden: !store.canEdit }, t("reading.stop"));
     stop.onclick = () => withErrors(() => sendJson("DELETE", `jobs/${job}`));
     this.root.hidden = false;
     fill(this.root, text, stop, bar);
     events.onmessage = event => {
-      const { state, done_s, duration_s, left_s, message } = JSON.parse(event.data);
-      if (duration_s) { bar.max = duration_s; bar.value = done_s; } else bar.removeAttribute("value");  // without an end it only moves
+      const { state, position, done_s, duration_s, left_s, message } = JSON.parse(event.data);
+      if (state === "waiting") text.textContent = waitingText(position, left_s);
+      if (state === "running" && duration_s) { bar.max = duration_s; bar.value = done_s; } else bar.removeAttribute("value");  // without an end it only moves
       const progress = duration_s ? t("reading.of", { done: formatTime(done_s), total: formatTime(duration_s) }) : t("reading.done", { done: formatTime(done_s) });
       if (state === "running") text.textContent = [progress, formatLeft(left_s)].filter(Boolean).join(" · ");
       if (state === "done") { this.hide(); this.onDone(); }

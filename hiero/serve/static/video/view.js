@@ -34,7 +34,7 @@ const state = {
 };
 
 const commands = {
-  rename: () => { if (timeline.selectedId) (chapters.find(timeline.selectedId) ? chapters.rename(timeline.selectedId) : startRename(timeline.selectedId)); },
+  rename: () => { const id = target()?.step.id; if (id) (chapters.find(id) ? chapters.rename(id) : startRename(id)); },
   split: () => changeSelected((hierarchy, id) => edit.split(hierarchy, id, currentTime())),
   merge: () => changeSelected(edit.merge),
   earlier: () => changeSelected((hierarchy, id) => edit.shiftStart(hierarchy, id, -MOVE_S)),
@@ -48,6 +48,8 @@ $("main").append(view.root);
 
 const player = new Player(view.player, onTimeChange, ratio => view.root.style.setProperty("--ratio", String(ratio)));
 const canEdit = () => store.canEdit && Boolean(state.hierarchy);
+/** The step that is edited: the selected one, or else the one at the current time, which is marked, too. */
+const target = () => timeline.selected ?? timeline.entryAt(timeline.hierarchy.levels.length - 1, currentTime());
 const pictureAt = (/** @type {number} */ time) => state.video?.pictures ? thumbnailUrl(state.video.id, time) : null;
 const timeline = new Timeline(view.timeline, {
   canEdit, onSeek: seek, onSelect, onRename: startRename, 
@@ -181,14 +183,13 @@ function startRename(id, box) {
 
 /** @param {(hierarchy: Hierarchy, id: string) => Hierarchy} change */
 function changeSelected(change) {
-  const id = timeline.selectedId;
-  if (id !== null && canEdit()) saves.apply(hierarchy => change(hierarchy, id));
+  const id = target()?.step.id;
+  if (id && canEdit()) saves.apply(hierarchy => change(hierarchy, id));
 }
 
 function updateTools() {
-  const hasSelection = timeline?.selected !== undefined;
   view.editTools.hidden = !store.canEdit;
-  for (const id of ["rename", "split", "merge", "earlier", "later"]) view.editTools.querySelector(`#${id}`).disabled = !hasSelection;
+  for (const id of ["rename", "split", "merge", "earlier", "later"]) view.editTools.querySelector(`#${id}`).disabled = !state.hierarchy;
   view.editTools.querySelector("#undo").disabled = !saves?.past.length;
   view.editTools.querySelector("#redo").disabled = !saves?.future.length;
   view.editTools.querySelector("#revert").hidden = !saves?.isEdited;
