@@ -91,6 +91,7 @@ def cups(tmp_path, monkeypatch):
 QUERIES = ("stir the cup", "pour the milk")
 
 
+@pytest.mark.slow
 def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(cups, run, tmp_path):
     _, out, _ = run("ask", tmp_path / "cup.npy", *QUERIES, *cups)
     lines = out.splitlines()
@@ -102,6 +103,7 @@ def test_ask_prints_a_header_and_no_rows_of_what_is_not_there(cups, run, tmp_pat
     assert len(everything.splitlines()) > len(lines) + 1
 
 
+@pytest.mark.slow
 def test_ask_of_several_videos_names_the_best(cups, run, tmp_path):
     _, out, _ = run("ask", "--video", tmp_path / "pot.npy", "--video", tmp_path / "cup.npy", *QUERIES, *cups)
     _, columns, first, *_, last = out[out.index("best of all videos: stir the cup") :].splitlines()

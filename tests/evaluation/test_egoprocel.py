@@ -56,6 +56,7 @@ def find(files, names=()):
     return find_egoprocel_videos(folder / "annotations", folder / "features", rates, names)
 
 
+@pytest.mark.slow
 def test_tables_by_task_and_by_key_step(egoprocel_files, engine):
     videos, missing, absent_tasks = find(egoprocel_files)
     assert [video.name for video in videos] == ["0003", "0004", "S07_Brownie_7150991-1431"]
