@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import IO, Any
 
 from tests.waiting import PATIENCE_S
@@ -66,14 +65,10 @@ class Program:
         stdin: int | None = None,
         limit_bytes: int | None = None,
     ) -> None:
-        """Start it.
+        """Start Python code, or the command `hiero` if it is None, with arguments.
 
-        Args:
-            target: Python code; None for the command `hiero`.
-            arguments: Of the program.
-            env: Its environment, of this process if None.
-            stdin: An open file for its standard input, which is empty if None.
-            limit_bytes: No file may grow beyond this size.
+        Its environment is that of this process if `env` is None, and its standard input is empty if
+        `stdin`, an open file, is None. With `limit_bytes`, no file may grow beyond this size.
         """
         readers, writers = zip(*(FORKSERVER.Pipe(duplex=False) for _ in range(2)), strict=True)
         with open(os.devnull) as empty:  # noqa: PTH123
@@ -125,9 +120,7 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """It does not outlive the test."""
         self.kill()
         self.wait()

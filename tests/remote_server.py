@@ -30,22 +30,7 @@ def isolate_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FileServer(ThreadingHTTPServer):
-    """Files by path, and how they are served.
-
-    Attributes:
-        files: Content by path.
-        versions: ETag by path.
-        is_endless: Answers go on for ever with zeros.
-        has_ranges: Parts of a file can be asked for.
-        says_size: Answers have a Content-Length.
-        drops: After how many bytes each of the next answers ends.
-        authorization: The header that is asked for.
-        redirects: Addresses by path.
-        codes: Statuses of the next answers.
-        delay_s: After each chunk.
-        num_sent: Bytes of all bodies.
-        requests: Path, query and headers of each request.
-    """
+    """Files by path, and how they are served."""
 
     daemon_threads = True
     block_on_close = False
@@ -53,15 +38,16 @@ class FileServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
-        self.versions: dict[str, str] = {}
-        self.has_ranges, self.says_size, self.is_endless = True, True, False
-        self.drops: list[int] = []
-        self.authorization = ""
-        self.redirects: dict[str, str] = {}
-        self.codes: list[int] = []
-        self.delay_s = 0.0
-        self.num_sent = 0
-        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.versions: dict[str, str] = {}  # ETags by path
+        self.redirects: dict[str, str] = {}  # addresses by path
+        self.has_ranges, self.says_size = True, True  # parts can be asked for; answers have a Content-Length
+        self.is_endless = False  # answers go on for ever with zeros
+        self.drops: list[int] = []  # after how many bytes each of the next answers ends
+        self.codes: list[int] = []  # statuses of the next answers
+        self.authorization = ""  # the header that is asked for
+        self.delay_s = 0.0  # after each chunk
+        self.num_sent = 0  # bytes of all bodies
+        self.requests: list[tuple[str, str, dict[str, str]]] = []  # path, query and headers of each request
 
     def put(self, path: str, content: bytes) -> str:
         """Serve a file, also in place of another; its address."""

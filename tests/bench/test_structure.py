@@ -38,10 +38,8 @@ def test_large_classes_and_long_bodies(tmp_path):
 
 def test_files_behind_a_command(tmp_path):
     steps = "def steps():\n    from hiero.room import a\n"
-    folder = write_package(
-        tmp_path, **{"cli/videos": steps, "room/__init__": "", "room/a": "import hiero.b\n", "b": "", "c": ""}
-    )
-    graph = import_graph(read_package(folder))
+    room = {"room/__init__": "", "room/a": "import hiero.b\n"}
+    graph = import_graph(read_package(write_package(tmp_path, **{"cli/videos": steps}, **room, b="", c="")))
     assert files_behind("hiero.cli.videos", graph) == {"hiero.cli.videos", "hiero.room", "hiero.room.a", "hiero.b"}
 
 
@@ -49,12 +47,8 @@ def test_remote_uses_and_parameters(tmp_path):
     use = "from hiero.media.remote import fetch\nfetch(1)\nfetch(2)\n"
     wide = "def f(a, b, c, d, e, f, g, *h): ...\n"
     kernel = "import triton\n@triton.jit\ndef k(a, b, c, d, e, f, g, h): ...\n"
-    folder = write_package(
-        tmp_path,
-        **{"media/__init__": "", "media/remote": "", "use": use, "wide": wide, "kernel": kernel},
-        **{"cli/videos": "def steps(): ...\n"},
-    )
-    rows = measure(read_package(folder))
+    paths = {"media/__init__": "", "media/remote": "", "cli/videos": "def steps(): ...\n"}
+    rows = measure(read_package(write_package(tmp_path, **paths, use=use, wide=wide, kernel=kernel)))
     assert rows["modules that use remote access"] == "1, 2 call sites"
     assert rows["functions with 8 or more parameters"] == "1 (wide.f 8)"
     assert rows["Triton kernels with 8 or more parameters"] == "1"

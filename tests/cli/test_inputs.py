@@ -49,6 +49,7 @@ def card(tmp_path):
     return tmp_path / "card"
 
 
+@pytest.mark.slow
 def test_closed_outputs(card, tmp_path):
     """Results need standard output; messages are dropped, and never mixed with the results."""
     kitchen = card / "kitchen.npy"

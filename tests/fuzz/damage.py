@@ -24,17 +24,9 @@ def damage_bytes(data: bytes, rng: random.Random) -> bytes:
     start = rng.randrange(len(data))
     length = min(len(data) - start, rng.choice((1, 4, 64, 1024)))
     before, part, after = data[:start], data[start : start + length], data[start + length :]
-    return rng.choice(
-        (
-            before + bytes(byte ^ 1 << rng.randrange(8) for byte in part) + after,
-            before,
-            before + bytes(length) + after,
-            before + part * 3 + after,
-            before + rng.randbytes(length) + part + after,
-            rng.randbytes(length) + data[length:],
-            b"",
-        )
-    )
+    flipped, noise = bytes(byte ^ 1 << rng.randrange(8) for byte in part), rng.randbytes(length)
+    changed = rng.choice((flipped, bytes(length), part * 3, noise + part))
+    return rng.choices((before + changed + after, before, noise + data[length:], b""), (4, 1, 1, 1))[0]
 
 
 def damage_text(data: bytes, rng: random.Random) -> bytes:

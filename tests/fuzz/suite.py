@@ -47,20 +47,16 @@ class HangError(BaseException):
     """A case takes too long. The program catches OSError and Exception, but not this."""
 
 
+KINDS = {HangError: "hang", LostEditError: "lost edit", MemoryError: "memory bomb", AssertionError: "wrong result"}
+
+
 class Suite(NamedTuple):
-    """Cases of one kind.
+    """Cases of one kind."""
 
-    Attributes:
-        case: Runs a case in an empty folder, with random numbers.
-        share: Number of cases in a run of 20,000.
-        limit_s: Time that a case may take.
-        prepare: Makes what all cases use, once.
-    """
-
-    case: Case
-    share: int
-    limit_s: float
-    prepare: Callable[[], object]
+    case: Case  # runs in an empty folder, with random numbers
+    share: int  # number of cases in a run of 20,000
+    limit_s: float  # time that a case may take
+    prepare: Callable[[], object]  # makes what all cases use, once
 
 
 SUITES: dict[str, Suite] = {}
@@ -172,9 +168,7 @@ def _work(name: str, seed: int, numbers: range, answers: Any, folder: Path) -> N
     warnings.simplefilter("ignore")
     weights = home() / "weights"
     (folder / "home" / "weights").mkdir(parents=True)
-    for installed in (
-        weights.iterdir() if weights.is_dir() else ()
-    ):  # what is downloaded stays in reach, but not added to
+    for installed in weights.iterdir() if weights.is_dir() else ():  # they can be used, but not added to
         (folder / "home" / "weights" / installed.name).symlink_to(installed.resolve())
     os.environ.update(HIERO_HOME=str(folder / "home"), HF_HUB_OFFLINE="1", TMPDIR=str(folder))
     tempfile.tempdir = None
@@ -212,13 +206,7 @@ def run_case(name: str, number: int, folder: Path, seed: int = 0) -> Result:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also a panic in Rust, which is no Exception
-        kinds = {
-            HangError: "hang",
-            LostEditError: "lost edit",
-            MemoryError: "memory bomb",
-            AssertionError: "wrong result",
-        }
-        kind = next((kinds[each] for each in type(error).__mro__ if each in kinds), "traceback")
+        kind = next((KINDS[each] for each in type(error).__mro__ if each in KINDS), "traceback")
         frames = traceback.extract_tb(error.__traceback__)[::-1]
         place = _find_place("".join(f'File "{frame.filename}", line {frame.lineno}' for frame in frames))
         notes = " ".join(getattr(error, "__notes__", ()))  # the smallest example of hypothesis

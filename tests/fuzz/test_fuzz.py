@@ -13,12 +13,9 @@ QUICK = ("features", "pickles", "steps", "imports", "edits", "transcripts", "ann
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.filterwarnings("ignore")
 def test_a_damaged_file_is_read_or_refused(name, tmp_path):
-    results = []
     for number in range(5):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        results.append(run_case(name, number, folder).kind)
-    assert set(results) <= {"well", "refused"}
+        (folder := tmp_path / str(number)).mkdir()
+        assert run_case(name, number, folder).kind in ("well", "refused")
 
 
 @pytest.mark.slow
