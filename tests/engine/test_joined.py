@@ -177,7 +177,7 @@ def test_videos_cut_at_half_a_second(tmp_path, monkeypatch):
     def read_greys(path, *arguments, spacing_s=1.0, progress=lambda _: None, **options):
         from hiero.media.decode import Sampling, read_segments
 
-        segments = list(read_segments(path, Sampling(spacing_s=1.0, num_frames=4, short_side=None, min_share=0.0)))
+        segments = list(read_segments(path, Sampling(spacing_s=1.0, num_frames=4, short_side=None)))
         num_rows = max(1, round(segments[-1].end_s))
         rows = np.array([[segment.frames.mean(), 1.0] for segment in segments], dtype=np.float32)[:num_rows]
         times_s = [segment.times_s[0] for segment in segments]
