@@ -109,7 +109,6 @@ def measure_parts(video: Path, device: str) -> None:
                 spacing_s=WINDOW_S,
                 num_frames=NUM_FRAMES,
                 short_side=backbones[0].short_side,
-                min_share=0.0,
                 skip_unreferenced=True,
             ),
         )
@@ -172,7 +171,6 @@ def measure_extraction(video: Path, device: str, processes: int) -> None:
         "spacing_s": WINDOW_S,
         "num_frames": NUM_FRAMES,
         "short_side": backbones[0].short_side,
-        "min_share": 0.0,
         "skip_unreferenced": True,
     }
 

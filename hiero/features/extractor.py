@@ -175,7 +175,6 @@ def read_windows(
         spacing_s=networks.num_segments * spacing_s,
         num_frames=networks.num_frames,
         short_side=networks.backbones[0].short_side,
-        min_share=0.0,
         stream=stream,
         skip_unreferenced=networks.num_segments > 1,
     )

@@ -52,8 +52,9 @@ def public_address(address: str) -> str:
     if not separator:
         return scheme
     authority, slash, path = rest.partition("/")
-    # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query.
-    path = re.sub(r"[?#].*" if is_http(address) else r"\?[\w.-]+=.*", "", path, flags=re.DOTALL)
+    # Keys of object stores may contain a question mark: only ?NAME=VALUE is a query. A chain may end in a web address.
+    query = r"[?#].*" if is_http(address) or "::" in address else r"\?[\w.-]+=.*"
+    path = re.sub(query, "", path, flags=re.DOTALL)
     return f"{scheme.lower()}://{authority.partition('?')[0]}{slash}{path}"
 
 

@@ -64,7 +64,6 @@ class Sampling:
     spacing_s: float = 1.0  # length of a segment
     num_frames: int = 16  # of a segment, evenly spread
     short_side: int | None = 256  # pixels of the shorter side of a frame; None keeps the size of the video
-    min_share: float = 0.5  # of its frames that the last segment must have
     stream: int = 0  # number of the video stream
     skip_unreferenced: bool = False  # skip frames that no other refers to, where the others come often enough
 
@@ -196,8 +195,8 @@ class SegmentBuilder:
             yield self._complete()
 
     def finish(self, last: np.ndarray, last_s: float, end_s: float) -> Iterator[Segment]:
-        """Fill the last segment with the last picture, if it has enough of them or is the only one."""
-        if (self.frames and len(self.frames) >= self.sampling.min_share * self.sampling.num_frames) or not self.index:
+        """Fill the last segment with the last picture, if it has any or is the only one."""
+        if self.frames or not self.index:
             num_missing = self.sampling.num_frames - len(self.frames)
             self.times_s += [max([last_s, *self.times_s])] * num_missing
             self.frames += [last] * num_missing

@@ -134,9 +134,7 @@ def _find_parts(template: PartTask) -> Generator[tuple[PartTask, int]]:
                 continue
             if packet.pts is None or packet.is_discard or packet.time_base != time_base:
                 raise PartError("it has no timestamps")
-            if part is None and not (packet.is_keyframe and packet.pts == first.entry):
-                raise PartError("it does not begin with a keyframe")
-            is_due = part is None or (packet.pts - part.entry) * time_base >= PART_S
+            is_due = packet.pts == first.entry if part is None else (packet.pts - part.entry) * time_base >= PART_S
             if packet.is_keyframe and is_due and can_start_decoding(codec, extradata, bytes(packet)):
                 if part is not None:
                     yield replace(part, end=packet.pts), _count_bytes(part, packet.pts, time_base)

@@ -167,6 +167,8 @@ class Origin:
         self.public = public_address(address)
         self.scheme = self.public.partition("://")[0]
         self.is_http = is_http(address)
+        if "::" in address and not self.is_http:
+            raise InputError(f"{self.public}: files in archives cannot be read. Unpack the archive first.")
 
     @cached_property
     def opened(self) -> tuple[Any, str]:

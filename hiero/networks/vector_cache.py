@@ -67,12 +67,9 @@ class TextCache:
         missing = [digest for digest in by_digest if digest not in vectors]
         self.counts.update(hits=len(vectors), misses=len(missing))
         progress(len(texts) - len(missing))
-        while missing:
-            chunk, missing = missing[:CHUNK], missing[CHUNK:]
+        for start in range(0, len(missing), CHUNK):
+            chunk = missing[start : start + CHUNK]
             rows = encode([by_digest[digest] for digest in chunk]).astype(np.float16)
-            if vectors and len(next(iter(vectors.values()))) != rows.shape[1]:  # vectors of another encoder
-                missing += vectors
-                vectors = {}
             new = dict(zip(chunk, rows, strict=True))
             self._save(new)
             vectors |= new
@@ -80,7 +77,7 @@ class TextCache:
         return np.stack([vectors[digest] for digest in digests])
 
     def _load(self, digests: list[bytes]) -> dict[bytes, np.ndarray]:
-        """The cached vectors among these, or none if their sizes differ."""
+        """The cached vectors among these."""
 
         def select(database: sqlite3.Connection) -> dict[bytes, np.ndarray]:
             out: dict[bytes, np.ndarray] = {}
@@ -92,8 +89,7 @@ class TextCache:
                         out[digest] = np.frombuffer(data, np.float16)
             return out
 
-        vectors: dict[bytes, np.ndarray] = self._use(select, {})
-        return vectors if len({len(vector) for vector in vectors.values()}) == 1 else {}
+        return self._use(select, {})
 
     def _save(self, vectors: dict[bytes, np.ndarray]) -> None:
         """Save vectors. If that fails, they are encoded again the next time."""

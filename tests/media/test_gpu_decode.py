@@ -21,7 +21,7 @@ from hiero.media.parallel_decode import GpuFrame, PartDecoder, PartError, PartTa
 from hiero.storage.cache import file_state
 from tests.films import write_video
 
-OPTIONS = {"spacing_s": 1.0, "num_frames": 6, "short_side": 32, "min_share": 0.0}
+OPTIONS = {"spacing_s": 1.0, "num_frames": 6, "short_side": 32}
 
 
 @pytest.fixture(autouse=True)

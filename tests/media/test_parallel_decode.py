@@ -46,7 +46,7 @@ def noise(num: int, width: int = 64, height: int = 48, seed: int = 0) -> list[np
 
 def assert_same(path, **options) -> int:
     """Compare with one process; returns the number of segments."""
-    options = {"num_frames": 6, "short_side": 32, "min_share": 0.0} | options
+    options = {"num_frames": 6, "short_side": 32} | options
     expected, actual = (
         list(read_segments(path, Sampling(**options))),
         list(read_segments_parallel(path, Sampling(**options), processes=PROCESSES)),

@@ -53,6 +53,8 @@ def serve(server, content, path="/a.mp4"):
         ("s3://bucket/what?.mp4", "s3://bucket/what?.mp4"),
         ("s3://bucket/a.mp4?token=ab", "s3://bucket/a.mp4"),
         ("ftp://me:p%40w@host/a.mp4", "ftp://host/a.mp4"),
+        ("zip://a.mp4::https://me:pw@host/b.zip#sig=ab", "zip://a.mp4::https://host/b.zip"),
+        ("https://me:pw@[::1]:8/a.mp4?sig=ab", "https://[::1]:8/a.mp4"),
         ("https://host?token=ab", "https://host"),
         ("s3://key:SEC/R+ET@bucket/k@x.mp4", "s3://bucket/k@x.mp4"),
         ("hf://hf_secret@datasets/me/k@main/a.mp4", "hf://datasets/me/k@main/a.mp4"),
@@ -317,6 +319,7 @@ def test_a_full_disk_is_reported(server, monkeypatch):
         ("https://host/*.mp4", "cannot be listed over http"),
         ("rtsp://host/live.mp4", "rtsp"),
         ("nothing://host/a.mp4", "nothing"),
+        ("zip://a.mp4::https://host/b.zip", "archive"),
     ],
 )
 def test_addresses_that_cannot_be_read(address, message):

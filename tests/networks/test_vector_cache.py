@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiero.networks import vector_cache
-from hiero.networks.vector_cache import TextCache, text_digest
+from hiero.networks.vector_cache import TextCache
 from tests.processes import start_python
 
 
@@ -84,15 +84,6 @@ def test_a_damaged_file_is_encoded_again(tmp_path, damage):
     for _ in range(2):  # where only a part of it is damaged, that may be noticed by the second
         assert np.array_equal(TextCache("key", tmp_path).encode(texts, toy_vectors), expected)
     assert np.array_equal(TextCache("key", tmp_path).encode(texts, lambda _: pytest.fail("encoded again")), expected)
-
-
-def test_vectors_of_another_size_are_encoded_again(tmp_path):
-    cache = TextCache("key", tmp_path)
-    cache.encode(["a"], lambda part: np.ones((len(part), 3)))
-    assert cache.encode(["a", "b"], toy_vectors).tolist() == toy_vectors(["a", "b"]).tolist()
-    cache._save({text_digest("c"): np.ones(5, np.float16)})
-    assert cache.encode(["a", "b", "c"], toy_vectors).tolist() == toy_vectors(["a", "b", "c"]).tolist()
-    assert cache.encode(["c", "a"], lambda _: pytest.fail("encoded again")).tolist() == toy_vectors(["c", "a"]).tolist()
 
 
 def test_encoders_have_separate_caches(tmp_path):
