@@ -40,6 +40,7 @@ def scene(*lengths):
 
 def test_each_line_gets_the_scene_that_it_describes():
     nodes, similarity = scene(20, 40, 30)
+    np.testing.assert_allclose(np.exp(log_lift(similarity)).mean(1), 1)  # 0 is chance
     assert align_in_order(log_lift(similarity), nodes, 1.0) == [(0, 20), (20, 60), (60, 90)]
 
 
