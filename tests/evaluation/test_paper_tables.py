@@ -103,6 +103,14 @@ def test_seeds_of_heads_are_scored_together(tmp_path):
     assert len(hiero.commands) == 2  # other seeds are another run
 
 
+def test_a_table_that_is_not_reproduced_says_so(tmp_path, capsys):
+    app(["reproduce", str(tmp_path), "opel", "-o", str(tmp_path / "out")], result_action="return_value")
+    printed = capsys.readouterr()
+    assert "not reproduced" in printed.err
+    assert "Not reproduced" in printed.out
+    assert "35.4" in printed.out
+
+
 @pytest.mark.parametrize("edges", ["released", "corrected"])
 def test_ablations_are_trained_with_the_edges_they_are_tested_with(tmp_path, edges):
     prepare(tmp_path, "data/egoclip.csv", "data/egomcq.json", "data/ego4d/omnivore/x.pt")
