@@ -93,6 +93,9 @@ def check_command(words: list[str]) -> None:
 def check_hiero(arguments: list[str]) -> None:
     if {"--help", "-h", "--version"} & set(arguments):
         return
+    if "--plugin" in arguments:  # every command takes it
+        place = arguments.index("--plugin")
+        arguments = arguments[:place] + arguments[place + 2 :]
     function, bound, unused, *_ = app.parse_known_args(arguments)
     assert any(argument.replace("-", "_") in function.__name__ for argument in arguments[:3])
     assert not unused

@@ -17,12 +17,14 @@ nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install n
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 NEEDS = {
+    "a_researchers_afternoon": ("minilm",),
     "steps_of_a_video": ("i3d-k400", "dinov2-text", "minilm"),
     "train_on_your_own_features": ("minilm",),
 }
 # fewer sessions and epochs, which are enough for what is asked below
 QUICKER = {
     '"epochs=16"': '"epochs=5"',
+    '"epochs=12"': '"epochs=4"',
     "range(21)": "range(13)",
     "sessions[:20]": "sessions[:12]",
     "sessions[20]": "sessions[12]",
@@ -57,6 +59,10 @@ def test_it_runs(name, tmp_path, request):
     ]
     if name == "steps_of_a_video":
         assert str([start_s for start_s, _, _ in truth]) in results  # the cuts of the film
+    elif name == "a_researchers_afternoon":
+        scores = eval(results[-1], {})
+        assert {"tdgc", "mean-of-neighbours"} == set(scores)
+        assert all(row["F1"] > 50 for row in scores.values())
     else:
         scores = eval(results[-1], {})
         assert scores["HiERO"] > scores["equal parts"]

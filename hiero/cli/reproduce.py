@@ -49,7 +49,7 @@ class TableFormat:
                 echo("\n".join([as_latex(table), *(f"% {command}" for command in commands), ""]))
             elif self.markdown:
                 echo("\n".join([as_markdown(table), *(f"\n`{command}`" for command in commands), ""]))
-            elif any(row["ours"] or row["failed"] for row in compared["rows"]):
+            elif any(row["ours"] or row["failed"] for row in compared["rows"]) or compared["is_quoted"]:
                 print_table(table)
 
 
@@ -122,7 +122,8 @@ def reproduce(
         reproduction = Reproduction(files, options.device)
         survey = reproduction.survey(names)
         print_survey(survey, stderr=True)
-        if not any(count["ready"] for count in survey["tables"].values()):
+        counts = survey["tables"].values()
+        if any(count["rows"] for count in counts) and not any(count["ready"] for count in counts):
             raise InputError(f"{data}: no table can be computed; add the missing files that are listed above")
         run_jobs(reproduction, names)
         summary = write_summary(reproduction, names)
@@ -139,7 +140,7 @@ def print_survey(survey: dict[str, Any], *, stderr: bool = False) -> None:
     console = make_console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
     counts = plain_table("table", "", "can be computed")
     for name, count in survey["tables"].items():
-        ready = f"{count['ready']} of {format_count(count['rows'], 'row')}"
+        ready = f"{count['ready']} of {format_count(count['rows'], 'row')}" if count["rows"] else "not reproduced"
         counts.add_row(name, definitions()["tables"][name]["title"], ready)
     console.print(counts)
     missing: dict[str, list[str]] = {}  # lines by source

@@ -151,7 +151,8 @@ def _set_apart(
 ) -> list[AnnotatedVideo]:
     """The videos that the model was not trained on, or all of them with a warning."""
     training = engine.folder.extra.get("training", {}) if engine.folder else {}
-    seen = set(training.get("videos", ()))
+    networks = training if isinstance(training, list) else [training]  # an ensemble has a list
+    seen = {video for network in networks for video in network.get("videos", ())}
     others = [annotation for annotation in annotated if annotation.video not in seen]
     num_seen = len(annotated) - len(others)
     if not num_seen:

@@ -228,7 +228,8 @@ class Reproduction:
             problems = {"seeds": num_seeds, "missing": places, "failed": list(dict.fromkeys(failed))}
             rows.append({"published_only": not is_own(row), **_compare(row, columns, ours), **problems})
         head = {"name": name, "label": definition["label"], "title": definition["title"], "columns": columns}
-        return {**head, "notes": list(notes), "rows": rows, "runs": runs}
+        is_quoted = all(row["published_only"] for row in rows)
+        return {**head, "notes": list(notes), "is_quoted": is_quoted, "rows": rows, "runs": runs}
 
 
 def _annotations(inputs: Sequence[str]) -> list[str]:

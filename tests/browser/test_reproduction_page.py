@@ -23,10 +23,17 @@ TABLE = {
             "ours": {"inter": 92.1, "intra": 59.0},
             "difference": {"inter": 0.5, "intra": -0.6},
         },
+        {
+            **ROW,
+            "method": "HiERO, trained three times",
+            "seeds": 3,
+            "ours": {"inter": 92.1},
+            "intervals": {"inter": [91.1, 93.1]},
+        },
         {**ROW, "method": "Omnivore", "missing": ["data/checkpoints/hiero_omnivore.pth"]},
         {**ROW, "method": "LaViLa", "failed": ["a.pt: damaged </script> & <b>"]},
     ],
-    "runs": {"hiero eval egomcq": {"settings": {"videos": 3}, "missing_videos": ["a", "b"]}},
+    "runs": {"hiero eval egomcq": {"settings": {"videos": 3, "protocol": "release"}, "missing_videos": ["a", "b"]}},
 }
 
 
@@ -40,12 +47,15 @@ def test_it_shows_the_paper_ours_and_the_difference(offline, tmp_path):
         ["ours", "92.10", "59.00"],
         ["difference", "+0.50", "−0.60"],
     ]
+    several = offline.locator("table tbody").nth(1).inner_text()
+    assert "3 seeds" in several
+    assert "92.10 ± 1.00" in several
     assert offline.locator("section h2").inner_text() == "EgoMCQ (Table 1) tab:egomcq_nlq"
     page = offline.locator("main").inner_text()
     for text in (
         "missing: data/checkpoints/hiero_omnivore.pth",
         "failed: a.pt: damaged </script> & <b>",
-        "hiero eval egomcq videos: 3, without features: 2",
+        "hiero eval egomcq videos: 3, protocol: release, without features: 2",
         "files in HiERO",
     ):
         assert text in page

@@ -51,8 +51,10 @@ def test_the_command(model, data, capsys):
 
 
 def test_videos_of_the_training_are_named_and_can_be_left_out(model, data, capsys):
-    def train_on(*videos):
-        config = json.loads((model / "config.json").read_text()) | {"training": {"videos": videos}}
+    def train_on(*videos, is_ensemble=False):
+        training = {"videos": videos}
+        config = json.loads((model / "config.json").read_text())
+        config["training"] = [training] if is_ensemble else training
         (model / "config.json").write_text(json.dumps(config))
 
     def score(*more):
@@ -67,7 +69,7 @@ def test_videos_of_the_training_are_named_and_can_be_left_out(model, data, capsy
     assert num_videos == 3
     assert "--held-out" in log
     assert score("--held-out")[0] == 2
-    train_on("v0", "v1", "v2")
+    train_on("v0", "v1", "v2", is_ensemble=True)
     with pytest.raises(InputError, match="--skip"):
         score("--held-out")
 

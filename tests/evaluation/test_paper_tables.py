@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hiero.cli import app
-from hiero.config import ModelConfig, TextConfig
+from hiero.config import Behaviour, ModelConfig, TextConfig, override
 from hiero.evaluation.paper_tables import definitions
 from hiero.evaluation.released_files import ReleasedFiles
 from hiero.evaluation.reproduction import Reproduction
@@ -91,6 +91,24 @@ def test_seeds_of_heads_are_scored_together(tmp_path):
     shutil.copytree(tmp_path / "models/heads/steps-egovlp-seed1", tmp_path / "models/heads/steps-egovlp-seed2")
     perform(tmp_path, hiero, "grounding-supervised")
     assert len(hiero.commands) == 2  # other seeds are another run
+
+
+def test_a_table_that_is_not_reproduced_says_so(tmp_path, capsys):
+    app(["reproduce", str(tmp_path), "opel", "-o", str(tmp_path / "out")], result_action="return_value")
+    printed = capsys.readouterr()
+    assert "not reproduced" in printed.err
+    assert "Not reproduced" in printed.out
+    assert "35.4" in printed.out
+
+
+@pytest.mark.parametrize("edges", ["released", "corrected"])
+def test_ablations_are_trained_with_the_edges_they_are_tested_with(tmp_path, edges):
+    prepare(tmp_path, "data/egoclip.csv", "data/egomcq.json", "data/ego4d/omnivore/x.pt")
+    files = ReleasedFiles(tmp_path / "data", tmp_path / "out", 1, None, edges)
+    words, _ = files.recipe("MODELS/omnivore-frozen-seed0")
+    settings = [word for word in words if word.startswith("model.behaviour.")]
+    values = override({}, settings).get("model", {}).get("behaviour", {})
+    assert Behaviour.from_dict(values) == getattr(Behaviour, edges)()
 
 
 def test_networks_and_heads_are_trained_by_the_table_s_own_command(tmp_path):
