@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import configparser
 import json
-import re
 import shlex
 import shutil
 import subprocess
