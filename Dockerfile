@@ -67,4 +67,4 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=2m --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8400/healthz', timeout=4).close()"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["hiero"]
-CMD ["serve", "/videos", "--state", "/var/lib/hiero", "--host", "0.0.0.0", "--log-format", "json"]
+CMD ["serve", "/videos", "--root", "/var/lib/hiero", "--host", "0.0.0.0", "--log-format", "json"]

@@ -195,7 +195,13 @@ class Engine(Embedder):
                 check_fits(file.path.stat().st_size, f"{file.path}: its content", MAX_FEATURE_BYTES)
 
     def is_cached(self, file: SourceFile, key: str | None, stream: int = 0) -> bool:
-        """Whether the features of a video with this content are cached, so that nothing need be read or downloaded."""
+        """Whether the features of a video are cached, so that it need be neither downloaded nor read.
+
+        Args:
+            file: The video.
+            key: Key of its content, None if it is not known.
+            stream: Number of the video stream.
+        """
         if file.path.suffix.lower() in FEATURE_SUFFIXES or key is None:
             return False
         return _cache_file("features", key, f"{CACHE_VERSION}-{self._feature_key(stream)}").is_file()

@@ -51,7 +51,9 @@ COMMANDS: dict[str, list[str]] = {  # words in capitals are files of `make_files
     "reproduce": ["FOLDER", "--check"],
     "head eval": ["MODEL", "--features", "FOLDER", "--annotations", "STEPS"],
     "report": ["FOLDER", "--model", "raw", "-o", "OUT"],
-    "serve token list": ["--state", "FOLDER"],
+    "serve token list": ["--root", "FOLDER"],
+    "backup": ["FOLDER", "OUT"],
+    "restore": ["STEPS", "OUT"],
     "extract": ["FEATURES", "-o", "OUT"],
 }
 CONTROL = ("\x1b]0;title\x07", "\x1b[2J", "\x1b[31m", "\x07", "\x08\x08", "\x9b31m", "\x7f", "\x0b", "\x85", "\x1bc")

@@ -158,7 +158,7 @@ def save_at_once(_: Path, rng: random.Random) -> None:
     last, after = first, dict(saved)
     for _ in saved:
         last = after.get(last, "")
-    kept = {f'"{save.version}"' for save in state.edit_history(id, 10**6)}
+    kept = {f'"{save.version}"' for key in state.edited_videos() for save in state.edit_history(key, 10**6)}
     if len(after) < len(saved) or client.version(id) != last or not {version for _, version in saved} <= kept:
         raise LostEditError(f"{len(saved)} saves after {first}: {saved}, current {client.version(id)}")
 

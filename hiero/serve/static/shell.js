@@ -41,7 +41,7 @@ export function showSignIn(onSignedIn) {
   const form = h("form", { class: "stack" },
     h("label", { for: "token" }, t("sign_in.token")), token,
     h("button", { type: "submit", class: "button primary" }, t("sign_in.title")), status,
-    h("p", { class: "soft small" }, `${t("sign_in.hint")} `, h("kbd", {}, "hiero serve token add NAME --state FOLDER")));
+    h("p", { class: "soft small" }, `${t("sign_in.hint")} `, h("kbd", {}, "hiero serve token add NAME --root FOLDER")));
   const section = h("section", { id: "sign-in", class: "narrow stack" }, h("h1", {}, t("sign_in.title")), form);
   form.onsubmit = async (/** @type {Event} */ event) => {
     event.preventDefault();

@@ -45,7 +45,7 @@ export function drawTimeline(/** @type {Timeline} */ timeline) {
 /** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} width @param {number} height @param {number} radius */
 function box(context, x, y, width, height, radius) {
   context.beginPath();
-  context.roundRect(x, y, Math.max(0.5, width), height, Math.min(radius, width / 3));
+  context.roundRect(x, y, Math.max(0.5, width), height, Math.max(0, Math.min(radius, width / 3)));
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Timeline} timeline @param {Row} row */
