@@ -79,7 +79,8 @@ def give_odd_options(folder: Path, rng: random.Random) -> None:
 def start_odd_command(folder: Path, rng: random.Random) -> None:
     """The same in its own process, whose outputs may be closed."""
     arguments, variables = odd_command(folder, rng)
-    run(arguments, codes=(0, 1, 2), env={**os.environ, **variables})
+    with chdir(folder):  # it may write where it runs
+        run(arguments, codes=(0, 1, 2), env={**os.environ, **variables})
 
 
 def odd_command(folder: Path, rng: random.Random) -> tuple[list[str], dict[str, str]]:
