@@ -150,3 +150,17 @@ def test_a_checkpoint_of_another_network_is_named(server, tmp_path):
     server.put("/hiero-omnivore.pth", (tmp_path / "other.pth").read_bytes())
     with pytest.raises(InputError, match=r"hiero-omnivore\.pth: not a HiERO checkpoint"):
         hiero.load("hiero-omnivore")
+
+
+@pytest.mark.slow
+def test_a_released_model_is_scored_by_its_name(server, tmp_path, run):
+    rng, steps = np.random.default_rng(0), []
+    (tmp_path / "features").mkdir()
+    np.save(tmp_path / "features" / "tea.npy", rng.normal(size=(120, 1536)).astype(np.float32))
+    for number, text in enumerate(["cut an onion", "pour water"]):
+        steps.append({"start_s": 20.0 * number, "end_s": 20.0 * number + 15, "text": text})
+    (tmp_path / "steps.json").write_text(json.dumps({"tea": {"steps": steps}}))
+    data = ["--features", tmp_path / "features", "--annotations", tmp_path / "steps.json", "--no-baselines"]
+    code, out, _ = run("eval", "own", *data, "--model", "hiero-omnivore", "--device", "cpu", "--json")
+    assert code == 0
+    assert json.loads(out)["tables"][-1]["title"] == "Multiple choice of five"
