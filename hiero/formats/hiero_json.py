@@ -50,10 +50,10 @@ def find_edits(video: Path, key: str | None) -> list[Path]:
     return [file for file in _edits_files(video, key) if file.is_file()]
 
 
-def _edits_files(video: Path, key: str | None, beside: bool = True) -> list[Path]:
+def _edits_files(video: Path, key: str | None) -> list[Path]:
     """The file beside a video, and the one stored by its content."""
     stored = [] if key is None else [home() / "edits" / f"{key}.json"]
-    return [edits_file(video), *stored] if beside else stored
+    return [edits_file(video), *stored]
 
 
 def has_stored_edits() -> bool:
@@ -101,7 +101,7 @@ def encode_edits(hierarchy: Hierarchy, key: str | None = None, revision: int = 0
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def write_edits(video: Path, key: str | None, hierarchy: Hierarchy, *, beside: bool = True) -> list[Path]:
+def write_edits(video: Path, key: str | None, hierarchy: Hierarchy) -> list[Path]:
     """Write corrected steps beside a video, and by its content if that is given; they count from now on.
 
     A folder that cannot be written is only an error if the other file could not be written either. Returns the files
@@ -109,7 +109,7 @@ def write_edits(video: Path, key: str | None, hierarchy: Hierarchy, *, beside: b
     """
     content = encode_edits(hierarchy, key, next_revision(video, key))
     written, errors = [], []
-    for file in _edits_files(video, key, beside):
+    for file in _edits_files(video, key):
         try:
             write_bytes(file, content)
             written.append(file)
@@ -120,9 +120,9 @@ def write_edits(video: Path, key: str | None, hierarchy: Hierarchy, *, beside: b
     return written
 
 
-def delete_edits(video: Path, key: str | None, *, beside: bool = True) -> None:
+def delete_edits(video: Path, key: str | None) -> None:
     """Delete corrected steps beside a video, and by its content if that is given."""
-    for file in _edits_files(video, key, beside):
+    for file in _edits_files(video, key):
         file.unlink(missing_ok=True)
 
 

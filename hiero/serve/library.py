@@ -78,6 +78,7 @@ class Library:
     transcripts: TranscriptSettings = DEFAULT_SETTINGS
     edits: EditStore = field(default_factory=FileEdits)
     memory: Memory = field(default_factory=Memory)
+    model_problem: str = ""  # why questions cannot be answered yet
     learned: dict[str, Any] = field(default_factory=dict)  # summary of the last learning
     videos: OpenVideos = field(default_factory=OpenVideos)
     _by_name: dict[str, Entry] = field(default_factory=dict)

@@ -67,10 +67,22 @@ def run_server(
     _allow_open_files()
     try:
         with TextCache.stored_in(settings.state_folder and settings.state_folder / "text"):
+            threading.Thread(target=_load_model, args=(library,), daemon=True).start()
             on_ready(address)  # the socket listens: requests wait until the server starts
             Server(app, settings).run(sockets=[socket])
     finally:
         state.close()
+
+
+def _load_model(library: Library) -> None:
+    """Load what questions need before the first one is asked."""
+    try:
+        if library.engine.has_text:
+            library.model_problem = "the model is loading"
+            library.engine.embed_queries(["first question"])
+        library.model_problem = ""
+    except (InputError, OSError) as error:
+        library.model_problem = str(error)
 
 
 class Server(uvicorn.Server):

@@ -169,7 +169,7 @@ def ready(context: Context, response: Response) -> dict[str, Any]:
     if context.services.jobs.closing.is_set():
         checks["server"] = "the server is stopping"
     check("disk", context.services.state.check_writable)
-    check("model", lambda: library.engine.key)
+    checks["model"] = hide_folders(library.model_problem) or "ok"
     check("corpus", lambda: library.corpus and library.corpus.num_videos)
     errors = [reason for reason in checks.values() if reason != "ok"]
     response.status_code = 503 if errors else 200

@@ -226,7 +226,12 @@ async def search(context: Context, q: Text, n: NumResults = 20, level: LevelNumb
     library, corpus = context.library, _require_corpus(context.library)
 
     def find() -> list[dict[str, Any]]:
-        return _hits_to_dicts(library, corpus, corpus.search_text(library.engine, q, n, level=level))
+        try:
+            return _hits_to_dicts(library, corpus, corpus.search_text(library.engine, q, n, level=level))
+        except InputError:
+            if corpus.num_videos:
+                raise
+            return []  # nothing has been processed yet
 
     return await context.run(find)
 

@@ -99,7 +99,7 @@ def test_the_file_with_the_highest_revision_counts_whatever_its_time(kitchen):
     key = content_key(kitchen)
     write_edits(kitchen, key, corrected())
     backup = edits_file(kitchen).read_bytes()
-    write_edits(kitchen, key, corrected("dry the cup"), beside=False)  # as a server with a state does
+    write_edits(kitchen, key, corrected("dry the cup"))
     edits_file(kitchen).write_bytes(backup)  # the newest file, with the oldest steps
     found = read_edits(kitchen, key)
     assert labels_of(found.hierarchy)[1] == "dry the cup"

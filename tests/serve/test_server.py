@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -173,8 +174,10 @@ def test_sigterm_closes_the_state_and_puts_jobs_back(world, tmp_path):
     process, url = start(video, "--model", "egovlp", "--device", "cpu", "--state", tmp_path / "state")
     (row,) = json.loads(get(url + "api/videos")[1])["videos"]
     send(f"{url}api/videos/{row['id']}/read", "POST")
+    begin_s = time.monotonic()
     code, errors = end(process, signal.SIGTERM)
     assert (code, errors) == (0, "")
+    assert time.monotonic() - begin_s < 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert not (tmp_path / "state" / "state.sqlite-wal").exists()
     state = State(tmp_path / "state", lock=True)
     assert state.jobs(("running",), 9) == []

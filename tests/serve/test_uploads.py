@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hiero.corpus.corpus import Corpus
 from hiero.serve.app import create_app
 from hiero.serve.library import Library
 from hiero.serve.settings import ServerSettings
@@ -103,6 +104,12 @@ def test_chapters_of_a_recording_become_one_video(world, state, root, tmp_path):
     again = Library(world.engine)
     create_app(again, ServerSettings(root=root, auto=False), State(root))
     assert len(again.find(first["id"]).source.paths) == 2
+
+
+def test_a_search_before_anything_was_processed_finds_nothing(world, root):
+    library = Library(world.engine, corpus=Corpus(str(root / "corpus"), create=True))
+    with connect(library) as client:
+        assert client.get("/api/search", params={"q": "a cup"}).json() == []
 
 
 def test_equal_content_is_stored_once(library, world, state, root):
