@@ -129,7 +129,8 @@ def run_all(work: Path, args: argparse.Namespace) -> None:
     train_all(work, args)
     models = work / "models"
     models.mkdir(exist_ok=True)
-    for model in (work / "runs" / "test").glob("*/HiERO/*/model"):
+    name = "-".join(["HiERO", *args.set])  # of the folder of `train_one`
+    for model in (work / "runs" / args.part).glob(f"*/{name}/*/model"):
         link = models / f"{model.parts[-4]}-{model.parts[-2]}"
         link.unlink(missing_ok=True)
         link.symlink_to(model.resolve())
