@@ -121,7 +121,8 @@ def test_the_machine_does_not_teach_itself(files, tmp_path):
     document = hierarchy.to_dict()
     document["version"] = 1
     for step in document["levels"][0]["steps"]:
-        del step["origin"], step["probability"]
+        step["score"] = step.pop("probability")
+        del step["origin"]
     edits_file(path).write_text(json.dumps(document))
     (corrected,) = find_corrections({"v2": files["v2"]})
     assert [step.text for step in corrected.steps] == list(NAMES)
