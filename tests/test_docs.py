@@ -35,6 +35,7 @@ PROGRAMS = {"apt-get", "cat", "cd", "cp", "curl", "docker", "ffmpeg", "git", "in
 PROGRAMS |= {"ollama", "pre-commit", "rm", "source", "systemctl", "tee", "torchrun", "useradd"}
 PYTHON = ["python", "-m", "json"]
 PERCENTAGE = re.compile(r"\d+(?= ?%)")
+SECOND_WORD = re.compile(r"(?<=\w, )\w+\? *")
 OFFLINE = """
 import socket
 
@@ -154,8 +155,9 @@ def test_json_blocks_can_be_parsed(page):
 
 
 def compare(printed: str, shown: str) -> None:
-    """Probabilities may differ by 2 %, because processors round differently."""
-    assert PERCENTAGE.sub("N", printed) == PERCENTAGE.sub("N", shown)
+    """Probabilities may differ by 2 %, and so the second word of a step: sums are rounded in another order."""
+    same, other = (SECOND_WORD.sub("W ", PERCENTAGE.sub("N", text)) for text in (printed, shown))
+    assert same == other
     pairs = zip(PERCENTAGE.findall(printed), PERCENTAGE.findall(shown), strict=True)
     assert all(abs(int(a) - int(b)) <= 2 for a, b in pairs), printed
 
