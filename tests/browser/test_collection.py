@@ -157,7 +157,7 @@ def test_a_job_that_failed_can_be_tried_again(page, server, library):
 
 DROP = """async url => {
     const bytes = await (await fetch(url)).blob(), dataTransfer = new DataTransfer();
-    dataTransfer.items.add(new File([bytes], "dropped.mp4", { type: "video/mp4" }));
+    dataTransfer.items.add(new File([bytes, "and more"], "dropped.mp4", { type: "video/mp4" }));
     dataTransfer.items.add(new File(["text"], "notes.txt", { type: "text/plain" }));
     const send = type => document.body.dispatchEvent(
         new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
@@ -177,7 +177,7 @@ def test_files_are_dropped_or_chosen_and_read(page, library, tmp_path):
         open_collection(page, server)
         with page.expect_file_chooser() as chooser:
             page.click("#add")
-        chosen = {"name": "chosen.mp4", "mimeType": "video/mp4", "buffer": new.path.read_bytes()}
+        chosen = {"name": "chosen.mp4", "mimeType": "video/mp4", "buffer": new.path.read_bytes() + b"other"}
         chooser.value.set_files([chosen])
         page.wait_for_selector("#one:not([hidden])")
         for name in ("dropped", "chosen"):
