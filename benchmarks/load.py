@@ -202,6 +202,10 @@ def measure_crashes(folder: Path, num_clients: int, seconds: float) -> None:
 
     server, stop, num_kills = start(), threading.Event(), 0
     videos = listed()
+    for video in videos:  # its spans are found once
+        connection = http.client.HTTPConnection(address, timeout=600)
+        connection.request("GET", f"/api/videos/{video}/ask?q=cup")
+        connection.getresponse().read()
     clients = [Client(address, videos, seed, False, stop) for seed in range(num_clients)]
     workers = [Worker(address, videos[0], f"{work}{i}", stop, work) for work, n in WORK.items() for i in range(n)]
     for thread in (*clients, *workers):

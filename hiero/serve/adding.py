@@ -28,7 +28,7 @@ from hiero.media.source import VideoSource
 from hiero.serve.edits import clear_stale
 from hiero.serve.entries import Entry, NotFoundError
 from hiero.serve.library import ID_LENGTH, Library
-from hiero.serve.routing import ERRORS, READS, Context, RequestContext, admin, edit
+from hiero.serve.routing import ERRORS, UPLOADS, Context, RequestContext, admin, edit
 from hiero.storage.cache import content_key
 from hiero.storage.files import real_path, user_home
 from hiero.types import check_text
@@ -54,7 +54,7 @@ async def upload(
             async for chunk in context.request.stream():
                 await anyio.to_thread.run_sync(out.write, chunk)
             await anyio.to_thread.run_sync(_flush, out)
-        added = await context.run(lambda: _place(context, part, file_name), READS)
+        added = await context.run(lambda: _place(context, part, file_name), UPLOADS)
     except OSError as error:  # for example a full disk
         raise InputError(f"{file_name}: cannot be saved ({error.strerror})") from error
     finally:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import re
 import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any
 
 from hiero.corpus.adaptation import learn_from_videos, named_steps, renamed_steps
@@ -35,7 +33,6 @@ STOP_S = 6.0  # time for jobs to stop; they check at each progress report
 MAX_ENDED = 200  # finished jobs that are listed
 MAX_LISTED = 300  # waiting jobs that are listed
 NUM_RATES = 20  # last jobs that estimates are based on
-NICENESS = 10  # priority of the threads that process videos
 SCAN_EVERY_S = 10.0  # time between two scans of watched folders
 LEARNING = "learning"  # stands for the video in the job that learns
 MAX_CHANGES = 200  # listed steps per video that learning has renamed
@@ -209,8 +206,6 @@ class JobQueue:
             return job
 
     def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # so that questions are answered first, where the system allows it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (job := self._next()) is not None:
             begin_s = time.monotonic()
             changes: dict[str, Any]

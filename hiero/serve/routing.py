@@ -67,6 +67,7 @@ ANSWERS = WorkerPool(max(2, os.cpu_count() or 2))  # less than a second
 CUTS = WorkerPool(2)  # segmentation, seconds for hours of video
 LARGE_CUTS = WorkerPool(1)  # segmentation into many steps, which takes longer
 READS = WorkerPool(2)  # files, which takes minutes unless they are in the cache
+UPLOADS = WorkerPool(2)  # checking complete uploads
 WRITES = WorkerPool(8)  # edits, which may wait for another process
 
 

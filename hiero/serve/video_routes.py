@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, Response
 from hiero.corpus.corpus import Corpus, Hit
 from hiero.engine import Video
 from hiero.engine.joined import place_files
-from hiero.errors import InputError
+from hiero.errors import BusyError, InputError
 from hiero.features.extractor import make_thumbnail
 from hiero.formats.hiero_json import MAX_LABEL_LENGTH
 from hiero.formats.registry import exporter_names, find_exporter, pack_export
@@ -228,8 +228,8 @@ async def search(context: Context, q: Text, n: NumResults = 20, level: LevelNumb
     def find() -> list[dict[str, Any]]:
         try:
             return _hits_to_dicts(library, corpus, corpus.search_text(library.engine, q, n, level=level))
-        except InputError:
-            if corpus.num_videos:
+        except InputError as error:
+            if isinstance(error, BusyError) or corpus.num_videos:
                 raise
             return []  # nothing has been processed yet
 
