@@ -70,15 +70,12 @@ class WordKind(NamedTuple):
     num: int
 
 
-class Sight(Timeline, ABC):
-    """What a video shows. Similarities are those of Q texts with T nodes, or with N spans of nodes [start, end)."""
+class VideoVectors(Timeline):
+    """The vectors of a video: of its nodes, for the segmentation, and of spans of nodes [start, end)."""
 
-    temperature: float  # of the distribution of a text over the nodes
-    answer_weights: tuple[float, float, float]  # for `calibration.answer`
     length_prior: float  # λ of `cut_steps` for `segmentation_features`
     class_weight = CLASS_WEIGHT
     word_kinds: Sequence[WordKind] = ()  # none where words cannot be told
-    _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     def __init__(
         self, engine: Embedder, clock: Clock, nodes: np.ndarray, source: VideoFeatures, features: np.ndarray | None
@@ -146,6 +143,14 @@ class Sight(Timeline, ABC):
     def pack_summaries(self, spans: np.ndarray) -> list[bytes] | None:
         """Summaries of spans for a corpus, or None if their vectors say it all."""
         return None
+
+
+class Sight(VideoVectors, ABC):
+    """What a video shows. Similarities are those of Q texts with T nodes, or with N spans of nodes [start, end)."""
+
+    temperature: float  # of the distribution of a text over the nodes
+    answer_weights: tuple[float, float, float]  # for `calibration.answer`
+    _last_similarity: tuple[tuple[str, ...], StepPrototypes, np.ndarray] | None = None
 
     # Learned steps
 

@@ -162,12 +162,7 @@ class Video:
         # The last step ends with the video, not with the clock.
         levels = [[*level[:-1], replace(level[-1], end_s=self.duration_s)] for level in levels]
         levels = name_levels(self.sight, levels, labels, self.transcript)
-        return self._hierarchy([tuple(level) for level in levels])
-
-    def _hierarchy(self, levels: Sequence[tuple[Step, ...]]) -> Hierarchy:
-        files = self.shown_files if self.is_joined else ()
-        speech = () if self.transcript is None else self.transcript.utterances
-        return Hierarchy(self.address, self.engine.name, self.duration_s, tuple(levels), files, speech)
+        return _hierarchy(self, [tuple(level) for level in levels])
 
     def _corrected_steps(self, edits: Hierarchy, labels: Sequence[str] | None) -> Hierarchy:
         """The steps as people corrected them. Labels replace the names that the model gave."""
@@ -175,7 +170,7 @@ class Video:
         if labels is not None:
             unnamed = [[step if step.is_named_by_person else step.without_name() for step in level] for level in levels]
             levels = tuple(map(tuple, name_levels(self.sight, unnamed, labels, self.transcript)))
-        corrected = self._hierarchy(levels)
+        corrected = _hierarchy(self, levels)
         return replace(
             corrected, model=edits.model, duration_s=edits.duration_s, speech=corrected.speech or edits.speech
         )
@@ -251,7 +246,7 @@ class Video:
         compared = self._compare(texts, None)
         features, lengths_s = self.sight.segmentation_features, [line.duration_s for line in recipe]
         spans = place_in_order(compared, features, self.clock.spacing_s, lengths_s, is_optional)
-        return self._hierarchy([make_recipe_steps(self.sight, texts, spans)])
+        return _hierarchy(self, [make_recipe_steps(self.sight, texts, spans)])
 
     def label(self, labels: str | Sequence[str], *, num_steps: int | Sequence[int] | None = None) -> list[Step]:
         """Step localization: the finest steps with the best label, if it is probable; equal neighbours are joined.
@@ -317,3 +312,9 @@ class Video:
             speech = SpeechEvidence.from_transcript(self.transcript, self.clock, len(self.nodes), report)
             self._encoded_speech = self.transcript, speech
         return self._encoded_speech[1]
+
+
+def _hierarchy(video: Video, levels: Sequence[tuple[Step, ...]]) -> Hierarchy:
+    files = video.shown_files if video.is_joined else ()
+    speech = () if video.transcript is None else video.transcript.utterances
+    return Hierarchy(video.address, video.engine.name, video.duration_s, tuple(levels), files, speech)
