@@ -300,7 +300,7 @@ def watch_folders(library: Library, jobs: JobQueue, watcher: ArrivalWatcher, log
                 library.forget_changed(entry)
                 if not entry.is_read:
                     job = jobs.start(entry.id, WATCH_USER)
-                    log.record_change(WATCH_USER, "read video", entry.id, f"{entry.name}, job {job.id}")
+                    log.record_change(WATCH_USER, "found video", entry.id, f"{entry.name}, job {job.id}")
             watcher.finish(arrived)
         except (InputError, OSError) as error:  # for example a network share that is offline
             LOGGER.warning("hiero: %s; retrying", display_addresses(str(error)))

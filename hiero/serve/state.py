@@ -27,7 +27,7 @@ STATES = ("waiting", "running", *ENDED)
 SELECT_TOKENS = (
     "SELECT name, role, CASE WHEN created_at BETWEEN 0 AND 253402300799 THEN created_at END, revoked_at FROM tokens"
 )
-ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # their subject is a video
+ACTIONS_ON_VIDEOS = ("upload", "read video", "save edits")  # of people; their subject is a video
 
 
 @dataclass(frozen=True)

@@ -51,4 +51,5 @@ def test_videos_that_arrive(world, tmp_path, monkeypatch):
         shutil.copy(world.videos[0], folder / "tea.mp4")
         wait_until(lambda: any(video["read"] for video in client.get("/api/videos").json()["videos"]))
         assert [line["user"] for line in client.get("/api/audit").json()] == ["watch"]
+        assert client.get("/api/videos").json()["facets"]["person"] == []  # nobody has added it
     app.close()
