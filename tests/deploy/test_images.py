@@ -94,6 +94,11 @@ def test_the_unit_s_command():
     check_command(command.split()[1:])
 
 
+def test_the_unit_limits_memory_tasks_and_files():
+    limits = dict(line.split("=", 1) for line in UNIT.splitlines() if "=" in line)
+    assert all(limits.get(name) for name in ("MemoryMax", "TasksMax", "LimitNOFILE"))
+
+
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_the_unit_is_valid_and_hardened(tmp_path, has_gpu):
     program_or_skip("systemd")
