@@ -126,9 +126,9 @@ class Namer:
 
     def _name_step(self, video: Video, hierarchy: Hierarchy, number: int, stop: threading.Event) -> str:
         """The cached name of a step, or one from the service."""
-        content = json.dumps({"model": self.model, **describe_step(video, hierarchy, number)}).encode()
+        content = json.dumps({"model": self.model, **make_request(video, hierarchy, number)}).encode()
         file = cache_folder("names") / hashlib.sha256(self.url.encode() + content).hexdigest()[:32]
-        name = read_cached(file, lambda path: check_name(path.read_text(encoding="utf-8")))
+        name = read_cached(file, lambda path: check_step_name(path.read_text(encoding="utf-8")))
         if name is None:
             new = name = parse_answer(self._post(content, stop))
             store_cached(lambda: write_text(file, new))
@@ -172,7 +172,7 @@ def _read_all(response: http.client.HTTPResponse, timeout_s: float) -> bytes:
     return content
 
 
-def describe_step(video: Video, hierarchy: Hierarchy, number: int) -> dict[str, Any]:
+def make_request(video: Video, hierarchy: Hierarchy, number: int) -> dict[str, Any]:
     """The body of the request for a step of the finest level, without the name of the model."""
     level = hierarchy.levels[-1]
     step = level[number]
@@ -216,12 +216,12 @@ def parse_answer(content: bytes) -> str:
     try:
         text = json.loads(content)["choices"][0]["message"]["content"]
         found = re.search(r"\{[^{}]*\}", text)
-        return check_name(json.loads(found[0])["name"] if found else "")
+        return check_step_name(json.loads(found[0])["name"] if found else "")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise NamerError("the answer holds no name") from error
 
 
-def check_name(text: Any) -> str:
+def check_step_name(text: Any) -> str:
     """A name as it may be shown and stored. Raises ValueError for anything else."""
     name = text.strip().rstrip(".") if isinstance(text, str) else ""
     if len(name) > MAX_NAME_LENGTH or len(name.split()) > MAX_NAME_WORDS or not NAME.fullmatch(name):

@@ -57,7 +57,7 @@ class FileSpan:
 
 
 @dataclass(frozen=True)
-class Chapter:
+class NamedSpan:
     """A named part of a clip, in seconds."""
 
     start_s: float
@@ -84,7 +84,7 @@ def write_clip(
     spans: Sequence[FileSpan],
     *,
     title: str = "",
-    chapters: Sequence[Chapter] = (),
+    chapters: Sequence[NamedSpan] = (),
     copy: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WrittenClip:
