@@ -80,7 +80,11 @@ class FeatureStore:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{index_file}: damaged ({error}); pack the features again") from error
         num_rows = sum(video.length for video in self.videos.values())
-        if not data.is_file() or data.stat().st_size != num_rows * self.width * dtype.itemsize:
+        try:
+            is_whole = data.stat().st_size == num_rows * self.width * dtype.itemsize
+        except OSError:  # also a name that is too long
+            is_whole = False
+        if not is_whole:
             raise InputError(f"{data}: missing or cut short; pack the features again")
         self._rows = np.memmap(data, dtype=dtype, mode="r", shape=(num_rows, self.width))
 

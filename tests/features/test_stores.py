@@ -116,6 +116,7 @@ def change_index(folder, offset=None, **changes):
         (lambda f: change_index(f, fps=-1), r"store\.json.*fps"),
         (lambda f: change_index(f, width=-4), r"store\.json.*width"),
         (lambda f: change_index(f, offset=5), r"store\.json.*rows of a"),
+        (lambda f: change_index(f, data="n" * 300), "nnn"),
         (lambda f: (f / "store.json").write_text(json.dumps({"version": 99})), "version 99"),
         (lambda f: next(f.glob("*.bin")).write_bytes(b"x"), r"features-\w+\.bin"),
     ],

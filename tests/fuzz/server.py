@@ -24,7 +24,7 @@ import hiero
 from hiero.engine import load
 from hiero.errors import InputError
 from hiero.serve.app import create_app
-from hiero.serve.database import FILE_NAME
+from hiero.serve.database import FILE_NAME, SCHEMA_VERSION
 from hiero.serve.library import open_library
 from hiero.serve.server import Server, _bind
 from hiero.serve.settings import ServerSettings
@@ -230,7 +230,7 @@ def damage_state(folder: Path, rng: random.Random) -> None:
     odd = rng.choice((1e300, -1e18, "x", b"\xff", float("inf"), ""))
     statements: dict[str, tuple[Any, ...]] = {
         "table": (f"DROP TABLE {rng.choice(('tokens', 'jobs', 'edits', 'audit'))}",),
-        "version": (f"PRAGMA user_version = {rng.choice((-1, -(2**31), 2, 99))}",),
+        "version": (f"PRAGMA user_version = {rng.choice((-1, -(2**31), SCHEMA_VERSION + 1, 99))}",),
         "values": (f"UPDATE tokens SET {rng.choice(('created_at', 'role', 'name', 'revoked_at'))} = ?", (odd,)),
     }
     if damage == "bytes":
