@@ -32,7 +32,7 @@ MAX_EDGE_TOLERANCE = 0.1  # nodes, so that very short nodes stay distinct
 GROUP_MARK = " … "  # between the names of the first and the last step in a larger one
 CONFIDENT_PROBABILITY = 0.8  # probability of a name below which it is shown as a guess
 MIN_LABEL_PROBABILITY = 0.5  # of a name, below which a step has none
-MAX_RATE = 2.0**53  # of frames per second, and of frames in a segment: larger whole numbers are not exact
+MAX_EXACT = 2.0**53  # above, whole numbers are not exact
 MAX_WORDS, NUM_SHOWN_WORDS = 3, 2  # that a step carries, and of which its title consists
 VERSION = 2  # of the JSON documents; documents of version 1 are read too
 Origin = Literal["model", "person", "imported"]
@@ -67,10 +67,10 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name, value in (("fps", self.fps), ("stride", self.stride)):
-            if not 0 < value < MAX_RATE:
+            if not 0 < value < MAX_EXACT:
                 raise InputError(f"{name} must be a positive number below 2^53, got {str(value)[:40]}")
-        if not 0 <= self.start_s < math.inf:
-            raise InputError(f"start_s must be zero or more seconds, got {self.start_s}")
+        if not 0 <= self.start_s < MAX_EXACT:
+            raise InputError(f"start_s must be zero or more seconds, got {str(self.start_s)[:40]}")
 
     @property
     def spacing_s(self) -> float:
