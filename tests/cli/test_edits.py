@@ -146,6 +146,12 @@ def test_arguments_that_control_the_terminal_are_refused():
     assert "\x1b" not in result.stderr
 
 
+def test_threads_are_counted_whatever_their_numbers(capsys):
+    steps = Step("step-1", 0.0, 4.0, thread=7), Step("step-2", 4.0, 9.0, thread=7)
+    print_steps(Hierarchy("a.mp4", "model", 9.0, (steps,)))
+    assert "2 steps, 1 thread" in capsys.readouterr().out
+
+
 def test_columns_without_content_are_left_out(capsys):
     step = Step("step-1", 0.0, 9.0, thread=7, label="rinse", origin="person")
     hit = Hit("a", 0, "step-1", 0.0, 9.0, 0, "rinse", 0.9, rests_on="name")
