@@ -63,6 +63,8 @@ class Config:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; missing settings get their defaults."""
+        if not isinstance(values, dict):
+            raise InputError(f"{cls.__name__} must have settings by name, got {str(values)[:40]}")
         names = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - names):
             raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(names))}")

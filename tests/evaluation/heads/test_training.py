@@ -132,11 +132,12 @@ def run(arguments):
     app(["head", *map(str, arguments)], result_action="return_value")
 
 
-def test_a_head_with_impossible_clips_is_refused(tmp_path):
+@pytest.mark.parametrize("impossible", [{"clips": 7}, {"head": []}, {"head": 5}])
+def test_an_impossible_head_is_refused(tmp_path, impossible):
     config = HeadConfig(vslnet=VSLNetConfig(4, 4, hidden_size=8, num_heads=1))
     save_tensors(tmp_path / "model.safetensors", config.build_network().state_dict())
-    document = {"head": config.to_dict(), "clock": {"fps": 1.0, "stride": 1.0}, "clips": 7}
-    (tmp_path / "config.json").write_text(json.dumps(document))
+    document = {"head": config.to_dict(), "clock": {"fps": 1.0, "stride": 1.0}}
+    (tmp_path / "config.json").write_text(json.dumps(document | impossible))
     with pytest.raises(InputError, match=str(tmp_path)):
         load_trained_head(tmp_path)
 
