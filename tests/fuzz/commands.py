@@ -178,7 +178,10 @@ def damage_corpus(folder: Path, rng: random.Random) -> None:
     shutil.copytree(made_corpus(), corpus)
     for _ in range(rng.choice((1, 1, 3))):
         paths = sorted(corpus.rglob("*"))
-        path = rng.choice((rng.random() < 0.9 and [path for path in paths if path.is_file()]) or paths)
+        files = [path for path in paths if path.is_file()]
+        if not files:
+            break
+        path = rng.choice(files if rng.random() < 0.9 else paths)
         kind = rng.choice(("remove", "bytes", "bytes", "noise", "folder"))
         if path.is_dir():
             shutil.rmtree(path)
