@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
@@ -177,7 +176,7 @@ def test_sigterm_closes_the_state_and_puts_jobs_back(world, tmp_path):
     begin_s = time.monotonic()
     code, errors = end(process, signal.SIGTERM)
     assert (code, errors) == (0, "")
-    assert time.monotonic() - begin_s < 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert time.monotonic() - begin_s < 60  # 10 s on an idle machine; tests run beside others
     assert not (tmp_path / "state" / "state.sqlite-wal").exists()
     state = State(tmp_path / "state", lock=True)
     assert state.jobs(("running",), 9) == []
