@@ -141,14 +141,12 @@ def _check_environment() -> None:
 
 def _load_plugins(arguments: list[str]) -> list[str]:
     """Load the files of `--plugin`, which every command takes; returns the other arguments."""
-    if not any(argument.partition("=")[0] == "--plugin" for argument in arguments):
-        return arguments
-    from hiero.plugins import add_plugin_file
-
     others, given = [], iter(arguments)
     for argument in given:
         name, equals, path = argument.partition("=")
         if name == "--plugin":
+            from hiero.plugins import add_plugin_file
+
             add_plugin_file(path if equals else next(given, ""))
         else:
             others.append(argument)

@@ -164,18 +164,19 @@ def write_chapters(
     video: hiero.Video, hierarchy: Hierarchy, folder: Path, options: ClipOptions, stream: int = 0
 ) -> None:
     """Write a video once more with the steps of a level as chapters."""
+    from hiero.formats.subtitles import chapters
     from hiero.media.cutting import CONTAINERS, NamedSpan, write_clip
     from hiero.media.splitting import OTHER_SUFFIX, file_spans
 
     options.check_level(len(hierarchy.levels))
-    level = hierarchy.levels[len(hierarchy.levels) // 2 if options.level is None else options.level]
-    chapters = [NamedSpan(step.start_s, step.end_s, hierarchy.shown_titles[step.id]) for step in level]
+    level = chapters(hierarchy) if options.level is None else hierarchy.levels[options.level]
+    named = [NamedSpan(step.start_s, step.end_s, hierarchy.shown_titles[step.id]) for step in level]
     suffix = video.path.suffix.lower()
     file = folder / f"{Path(hierarchy.video).stem}.chapters{suffix if suffix in CONTAINERS else OTHER_SUFFIX}"
     spans = file_spans(video.files, 0.0, video.duration_s, stream)
     with progress_bar("copy", len(spans)) as advance:
-        write_clip(file, spans, chapters=chapters, copy=True, progress=advance)
-    log(f"{file}: {format_count(len(chapters), 'chapter')}")
+        write_clip(file, spans, chapters=named, copy=True, progress=advance)
+    log(f"{file}: {format_count(len(named), 'chapter')}")
 
 
 def write_reel(

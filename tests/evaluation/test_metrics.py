@@ -144,7 +144,7 @@ def test_choices():
 
 @given(st.integers(0, 2**31), st.integers(2, 4))
 def test_map_of_all_draws_at_once_is_that_of_each(seed, num_videos):
-    """A draw counts a video as often as it is drawn: against videos that are there as often, one draw at a time."""
+    """A draw counts a video as often as it is drawn: it equals the score of a list that repeats the video."""
     rng = np.random.default_rng(seed)
 
     def detect(starts, lengths):

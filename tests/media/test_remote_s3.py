@@ -55,7 +55,7 @@ def test_a_prefix_is_listed_and_its_files_are_read(store):
         assert [entry.name for entry in list_remote(f"s3://{BUCKET}/{path}", (".mp4",))] == names
     assert [remote_exists(f"s3://{BUCKET}/day{name}") for name in ("", "/steps.lance")] == [True, False]
     file = RemoteFile.from_address(f"s3://{BUCKET}/day/a.mp4")
-    assert not file.path.exists()  # nothing was brought by looking
+    assert not file.path.exists()  # looking downloads nothing
     assert file.fetch().read_bytes() == content
     assert file.path.with_name("a.en.srt").read_bytes() == b"1"
     store.put_object(Bucket=BUCKET, Key="day/a.mp4", Body=b"new")
